@@ -207,7 +207,9 @@ def _tell(
     elif isinstance(instruction, RunSegment):
         segment = instruction.segment
         is_known = all(s in sizes for s in segment.symbols)
-        steps = [_step(call, sizes if is_known else {}) for call in segment.calls]
+        steps = [
+            _step(call.at(sizes), sizes) if is_known else _step(call, {}) for call in segment.calls
+        ]
         report.steps += steps
         if is_known:
             state = context.state(segment)

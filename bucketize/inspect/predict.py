@@ -64,7 +64,10 @@ def predicted(program: Program, sizes: Sizes, function: str = "main") -> Predict
         if isinstance(instruction, Call):
             clone = instruction.callee
         elif isinstance(instruction, RunSegment):
-            runs += [(call, inside, times) for call in instruction.segment.calls]
+            segment = instruction.segment
+            known = inside if all(s in inside for s in segment.symbols) else None
+            calls = [c if known is None else c.at(known) for c in segment.calls]
+            runs += [(call, inside, times) for call in calls]
         elif isinstance(instruction, Compute):
             runs.append((instruction, inside, times))
         elif isinstance(instruction, Refuse):

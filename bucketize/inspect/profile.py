@@ -126,21 +126,20 @@ class _TimedState(State):
     def run_kernels(self) -> None:
         assert self.sizes is not None
         sizes = dict(zip(self.plan.symbols, self.sizes, strict=True))
-        members = self._members()
+        members = self._members(sizes)
         count = int(self.order[COUNT])
         for row in self.order[1 : count + 1].tolist():
             seconds = max(self.stopwatch(self.calls[row]) - self.idle_s, 0.0)
-            group, steps = members.get(row, (None, [row]))
-            whats = [self.segment.calls[step] for step in steps]
-            self.taken += [Timed(what, sizes, None, seconds, group) for what in whats]
+            group, calls = members.get(row, (None, self.segment.rows[row : row + 1]))
+            self.taken += [Timed(call, sizes, None, seconds, group) for call in calls]
 
-    def _members(self) -> dict[int, tuple[TimedGroup, list[int]]]:
+    def _members(self, sizes: Sizes) -> dict[int, tuple[TimedGroup, tuple[KernelCall, ...]]]:
         """By the row of each group that is run in strips, what is told of it, and its calls."""
         strips, members = self.strips(), {}
         for group in self.plan.groups.tolist():
             first, last = group[GROUPED.first], group[GROUPED.last]
             if first in strips:
-                calls = list(range(first, last + 1))
+                calls = tuple(c.at(sizes) for c in self.segment.calls[first : last + 1])
                 members[group[GROUPED.step]] = TimedGroup(*strips[first]), calls
         return members
 

@@ -52,7 +52,7 @@ class Lines:
     tall: Dim
     across: Dim
     down: Dim
-    high: int = 1
+    high: Dim = 1
     step: Dim = 1
     spans: Dim = 1
     windows: Mapping[int, LineWindow] = field(default_factory=dict)

@@ -57,6 +57,16 @@ def points(workload: Workload, boxes: tuple[Box, ...] = ((),)) -> TypicalPoints:
     return _points(tuple({s: _ends(s, workload) for s in _symbols(workload)}.items()), boxes)
 
 
+def slices(workload: Workload, box: Box, count: int) -> tuple[Box, ...]:
+    """A box cut into so many, from the least sizes to the greatest; its symbols grow together."""
+    own = {s.name: s for s in box}
+    ranges = [
+        (s.name, [between(s.lo, s.hi, k / count, ends) for k in range(count + 1)])
+        for s, ends in ((own.get(s.name, s), _ends(s, workload)) for s in set(_symbols(workload)))
+    ]
+    return tuple(tuple(Symbol(n, cuts[k], cuts[k + 1]) for n, cuts in ranges) for k in range(count))
+
+
 @lru_cache(maxsize=4)
 def _points(
     ends: tuple[tuple[Symbol, tuple[int, int]], ...], boxes: tuple[Box, ...]

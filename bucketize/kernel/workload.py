@@ -23,7 +23,7 @@ from bucketize.ir import (
     refine,
 )
 from bucketize.op import Movement
-from bucketize.types import Dim, Symbol, Type, substitute, symbols
+from bucketize.types import Dim, Symbol, Type, product, substitute, symbols
 
 T = TypeVar("T")
 
@@ -64,6 +64,11 @@ class Workload:
         """The type of the only result."""
         (type_,) = self.results
         return type_
+
+    @cached_property
+    def size(self) -> Dim:
+        """The extents of its first result that no type tells, multiplied."""
+        return product(d for d in self.results[0].shape if not isinstance(d, int))
 
     @cached_property
     def key(self) -> str:

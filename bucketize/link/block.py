@@ -15,7 +15,7 @@ WORD = 8  # bytes
 FILL = IntEnum(
     "FILL",
     "registers status index code n_code checks n_checks "
-    "table words n_words parts n_parts threads width chunks fork "
+    "table words n_words parts n_parts steps threads width chunks fork "
     "tensors n_tensors offsets strides live arena_bytes pointers n_pointers behind "
     "groups n_groups strip in_strips order sizes",
     start=0,
@@ -45,8 +45,9 @@ that it is at."""
 CODE = IntEnum("CODE", "result function a b", start=0)
 CHECK = IntEnum("CHECK", "relation a b", start=0)
 GATHER = IntEnum("GATHER", "word register", start=0)
-PART = IntEnum("PART", "word extent grain work", start=0)
-"""`word` is that of the table where the RANGE of the first thread is."""
+PART = IntEnum("PART", "word extent grain work runs", start=0)
+"""`word` is that of the table where the RANGE of the first thread is, `runs` the register of the
+row that runs where this one might."""
 TENSOR = IntEnum("TENSOR", "bytes first last copies group short", start=0)
 """Its first and last step, the group of the first, and the word of the table that holds the bytes
 of a buffer; -1, none."""
@@ -67,7 +68,7 @@ BASE = IntEnum("BASE", "arena table", start=0)
 GROUP = IntEnum("GROUP", "members stride lines links measuring", start=0)
 MEMBER = IntEnum(
     "MEMBER",
-    "tiles low tall across down high height step spans begin line_bytes capacity bytes",
+    "row tiles low tall across down high height step spans begin line_bytes capacity bytes",
     start=0,
 )
 LINK = IntEnum("LINK", "reader word maker stride reach before image result", start=0)

@@ -112,10 +112,10 @@ def constants_of(
     """The constants of a segment, in the order of its plan's, and those that are results."""
     results = tuple(supply.constant(c.value, None, 0) for c in plan.held)
     constants = []
-    for _, step, index in plan.constants:
-        if step < 0:
+    for _, row, index in plan.constants:
+        if row < 0:
             constants.append(results[index])
         else:
-            call = segment.calls[step]
+            call = segment.rows[row]
             constants.append(supply.constant(call.args[index].value, call, index))  # type: ignore[union-attr]
     return tuple(constants), results

@@ -109,7 +109,7 @@ def core_sources(threads: int) -> dict[str, str]:
 
 def sources(program: Program, segments: Iterable[Segment]) -> dict[str, str]:
     """Sources of the kernels of some segments, each with its hint."""
-    names = {call.kernel for segment in segments for call in segment.calls}
+    names = {call.kernel for segment in segments for call in segment.rows}
     return {program.sources[name]: _hint(name) for name in sorted(names)}
 
 

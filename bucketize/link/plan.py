@@ -68,11 +68,13 @@ class Plan:
     links: Array
     """Addresses in table or kernels, put in once; they never move."""
     constants: tuple[tuple[int, int, int], ...]
-    """(word, call, argument): where the addresses of constants go; they never move."""
+    """(word, row, argument): where the addresses of constants go; they never move."""
     held: tuple[Const, ...]
     """Constants that are results."""
     results: tuple[Result, ...]
     kernels: tuple[str, ...]
+    """Of the rows of calls: those that are run at some sizes are behind the others."""
+    steps: int
     width: int
     """Words of a row; a kernel has one for each thread."""
     size: int

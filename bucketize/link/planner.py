@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -11,6 +12,7 @@ from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import work
 from bucketize.link import block
 from bucketize.link.block import BASE, ORIGIN, RANGE, STATE, STRIP, WORD
+from bucketize.link.choice import chosen, chosen_lines, runs
 from bucketize.link.dim_code import DimCode
 from bucketize.link.plan import Plan, Result
 from bucketize.link.relation import relations
@@ -33,8 +35,8 @@ def plan_of(
     Groups of kernels are run in strips where that keeps their tensors in a second cache of `l2`
     bytes; with 0 none are.
     """
-    launches = [launch_of(call, segment.pitches(call)) for call in segment.calls]
-    return _Planner(segment, threads, launches, groups_of(segment, launches, l2)).plan()
+    launches = [launch_of(call, segment.pitches(call)) for call in segment.rows]
+    return _Planner(segment, threads, launches, l2).plan()
 
 
 def launch_of(call: KernelCall, pitches: Pitches, target: Target) -> Launch:
@@ -50,26 +52,26 @@ def launch_of(call: KernelCall, pitches: Pitches, target: Target) -> Launch:
 class _Planner:
     """Reads a segment once, kernel by kernel."""
 
-    def __init__(
-        self,
-        segment: Segment,
-        threads: int,
-        launches: Sequence[Launch],
-        groups: Sequence[StripGroup],
-    ) -> None:
+    def __init__(self, segment: Segment, threads: int, launches: Sequence[Launch], l2: int) -> None:
         self.segment, self.threads, self.launches = segment, threads, launches
-        self.groups = groups
         self.code = DimCode(segment.symbols)
         calls = segment.calls
+        self.rows = _rows(calls)
+        self.runs = [chosen(c, rows) for c, rows in zip(calls, self.rows, strict=True)]
+        lines = [
+            chosen_lines(c, [launches[row].lines for row in rows])
+            for c, rows in zip(calls, self.rows, strict=True)
+        ]
+        self.groups = groups = groups_of(segment, lines, self.runs, l2)
         widths = [
             len(c.binding.outs) + len(c.args) + 1 + len(launch.dims)
-            for c, launch in zip(calls, launches, strict=True)
+            for c, launch in zip(segment.rows, launches, strict=True)
         ]
         widths += [len(STRIP)] * len(groups)
         self.width = max([1, *(n + len(RANGE) for n in widths)])
-        self.size = (len(calls) + len(groups)) * threads * self.width
+        self.size = (len(segment.rows) + len(groups)) * threads * self.width
         self.words: list[tuple[int, int]] = []
-        self.parts: list[tuple[int, int, int, int]] = []
+        self.parts: dict[int, tuple[int, ...]] = {}
         self.tensors: list[tuple[int, ...]] = []
         self.member = {i: g for g, s in enumerate(groups) for i in range(s.first, s.last + 1)}
         self.described = [self._reserve(len(g.words(0))) for g in groups]
@@ -90,19 +92,15 @@ class _Planner:
 
     def plan(self) -> Plan:
         self._hold_dims()
-        for step, (call, launch) in enumerate(zip(self.segment.calls, self.launches, strict=True)):
+        for step, (call, rows) in enumerate(zip(self.segment.calls, self.rows, strict=True)):
             self._place_results(step, call)
-            space = self._place_workspace(step, launch)
-            for thread in range(self.threads):
-                self._fill_row(step, thread, space)
-            begin = step * self.threads * self.width + len(call.binding.outs) + len(call.args) + 1
-            total = self.code.register(work(call.workload).total) if self.threads > 1 else 0
-            extent = self.code.register(launch.extent)
-            self.parts.append((begin, extent, launch.grain, total))
+            for row, is_run in zip(rows, runs(call), strict=True):
+                self._fill_step(step, row, is_run)
         for g, group in enumerate(self.groups):
             self._fill_group(g, group)
         results = tuple(self._result(i) for i in range(len(self.segment.fn.results)))
         checks = self._checks()
+        parts = [part for _, part in sorted(self.parts.items())]
         initial, code = self.code.arrays()  # all dims are in registers by now
         return Plan(
             symbols=self.segment.symbols,
@@ -110,7 +108,7 @@ class _Planner:
             code=code,
             checks=table(block.CHECK, "relation a b", checks),
             words=table(block.GATHER, "word register", self.words),
-            parts=table(block.PART, "word extent grain work", self.parts),
+            parts=table(block.PART, "word extent grain work runs", parts),
             tensors=table(block.TENSOR, "bytes first last copies group short", self.tensors),
             pointers=table(block.POINTER, "word base tensor copy before", self.fixed + self.moving),
             reports=table(block.REPORTER, "word step copy", self.reports),
@@ -119,7 +117,8 @@ class _Planner:
             constants=tuple(self.constants),
             held=tuple(self.held),
             results=results,
-            kernels=tuple(c.kernel for c in self.segment.calls),
+            kernels=tuple(c.kernel for c in self.segment.rows),
+            steps=len(self.segment.calls),
             width=self.width,
             size=self.size,
             threads=self.threads,
@@ -155,11 +154,11 @@ class _Planner:
             return -1
         return self.described[number] + self.groups[number].buffer_bytes(step)
 
-    def _place_workspace(self, step: int, launch: Launch) -> int:
+    def _place_workspace(self, step: int, launch: Launch, is_run: Dim) -> int:
         if launch.workspace == 0:
             return -1
         last = len(self.segment.calls) - 1 if launch.checked else step
-        return self._tensor(launch.workspace, step, last, self.threads)
+        return self._tensor(launch.workspace * is_run, step, last, self.threads)
 
     def _tensor(self, size: Dim, first: int, last: int, copies: int, short: int = -1) -> int:
         """A tensor; `short` is the word that tells its bytes where it is a buffer of a group."""
@@ -171,17 +170,17 @@ class _Planner:
 
     def _fill_group(self, number: int, group: StripGroup) -> None:
         words, calls = self.described[number], self.segment.calls
-        step = len(calls) + number
+        step = len(self.launches) + number
         self._gather(words, group.words(self.threads * self.width * WORD))
         for thread in range(self.threads):
             row = (step * self.threads + thread) * self.width
             states = self._reserve(len(group.calls) * len(STATE))
-            rows = (group.first * self.threads + thread) * self.width
+            rows = thread * self.width
             self.links += [
                 (row + STRIP.group, ORIGIN.table, words),
                 (row + STRIP.states, ORIGIN.table, states),
                 (row + STRIP.rows, ORIGIN.table, rows),
-                (row + STRIP.kernels, ORIGIN.kernels, group.first),
+                (row + STRIP.kernels, ORIGIN.kernels, 0),
             ]
             for member in range(group.first, group.last):
                 tensor = self.places[calls[member].binding.outs[0]]
@@ -189,26 +188,38 @@ class _Planner:
         begin = step * self.threads * self.width + len(STRIP)
         done = sum((work(c.workload).total for c in group.calls), start=0)
         total = self.code.register(done) if self.threads > 1 else 0
-        self.parts.append((begin, self.code.register(group.lines[-1].tiles), 1, total))
+        tiles, own = self.code.register(group.lines[-1].tiles), self.code.register(step)
+        self.parts[step] = (begin, tiles, 1, total, own)
         strips = self.code.register(group.strips)
         self.grouped.append((group.first, group.last, step, words, strips))
 
-    def _fill_row(self, step: int, thread: int, space: int) -> None:
-        call, launch = self.segment.calls[step], self.launches[step]
-        row = (step * self.threads + thread) * self.width
+    def _fill_step(self, step: int, row: int, is_run: Dim) -> None:
+        """One of the rows that a step may run; `is_run` is 1 where it does, else 0."""
+        call, launch = self.segment.rows[row], self.launches[row]
+        space = self._place_workspace(step, launch, is_run)
+        for thread in range(self.threads):
+            self._fill_row(row, thread, space)
+        begin = row * self.threads * self.width + len(call.binding.outs) + len(call.args) + 1
+        total = self.code.register(work(call.workload).total) if self.threads > 1 else 0
+        extent, own = self.code.register(launch.extent), self.code.register(self.runs[step])
+        self.parts[row] = (begin, extent, launch.grain, total, own)
+
+    def _fill_row(self, number: int, thread: int, space: int) -> None:
+        call, launch = self.segment.rows[number], self.launches[number]
+        row = (number * self.threads + thread) * self.width
         outs = len(call.binding.outs)
         for k, out in enumerate(call.binding.outs):
             self._point(row + k, out)
         for k, atom in enumerate(call.args):
             if isinstance(atom, Const):
-                self.constants.append((row + outs + k, step, k))
+                self.constants.append((row + outs + k, number, k))
             else:
                 self._point(row + outs + k, atom)
         word = row + outs + len(call.args)
         if space >= 0:
             self._spot(word, BASE.arena, space, thread)
             if launch.checked:
-                self.reports.append((word, step, thread))
+                self.reports.append((word, number, thread))
         self._gather(word + 1 + len(RANGE), launch.dims)
 
     def _point(self, word: int, atom: Atom) -> None:
@@ -254,3 +265,9 @@ class _Planner:
             for relation, a, b in relations(self.segment.fn)
         ]
         return [row for row in dict.fromkeys(rows) if row[1] != row[2]]
+
+
+def _rows(calls: Sequence[KernelCall]) -> list[list[int]]:
+    """The rows of the table that each call may run, as `Segment.rows` has them."""
+    behind = itertools.count(len(calls))
+    return [[step, *(next(behind) for _ in call.larger)] for step, call in enumerate(calls)]

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from bucketize.errors import TypeRelError
 from bucketize.ir import Atom, Const
-from bucketize.kernel.template import Launch, Lines, LineWindow
+from bucketize.kernel.template import Lines, LineWindow
 from bucketize.kernel.work import work
 from bucketize.link.block import ARGUMENTS, GROUP, LINK, MEMBER, STATE
 from bucketize.link.table import row
@@ -54,6 +54,8 @@ class StripGroup:
     last: int
     calls: tuple[KernelCall, ...]
     lines: tuple[Lines, ...]
+    rows: tuple[Dim, ...]
+    """The row of the table that each runs."""
     links: tuple[Link, ...]
     strip_bytes: int
 
@@ -79,15 +81,16 @@ class StripGroup:
 
     def words(self, stride: int) -> list[Dim]:
         """Words of GROUP, MEMBER and LINK, with so many bytes between the rows of members."""
-        members, links = len(self.calls), len(self.links)
-        words: list[Dim] = row(
-            GROUP, members=members, stride=stride, lines=self.height, links=links
-        )
-        for call, lines, shape in zip(self.calls, self.lines, self.shapes, strict=True):
+        counts = {"members": len(self.calls), "links": len(self.links)}
+        words: list[Dim] = row(GROUP, stride=stride, lines=self.height, **counts)
+        members = zip(self.calls, self.lines, self.rows, self.shapes, strict=True)
+        for call, lines, at, shape in members:
             tiles = {name: value for name, value in vars(lines).items() if name != "windows"}
             begin = ARGUMENTS + len(call.args) + 1
             line_bytes = product(shape[2:]) * call.binding.outs[0].type.dtype.itemsize
-            words += row(MEMBER, height=shape[1], begin=begin, line_bytes=line_bytes, **tiles)
+            words += row(
+                MEMBER, row=at, height=shape[1], begin=begin, line_bytes=line_bytes, **tiles
+            )
         for n in self.links:
             reader, maker = n.reader - self.first, n.maker - self.first
             images = {"image": n.image, "result": n.result, **vars(n.window)}
@@ -103,17 +106,25 @@ class StripGroup:
         return (step - self.first) * len(STATE) + STATE.buffer
 
 
-def groups_of(segment: Segment, launches: Sequence[Launch], l2: int) -> list[StripGroup]:
-    """The groups of a segment, for a second cache of so many bytes."""
+def groups_of(
+    segment: Segment, lines: Sequence[Lines | None], rows: Sequence[Dim], l2: int
+) -> list[StripGroup]:
+    """The groups of a segment, for a second cache of so many bytes.
+
+    `lines` are how each call runs down the lines of its result, `rows` which row of the table it
+    runs.
+    """
     strip_bytes = int(SHARE * l2)
-    return list(_Grouping(segment, launches, strip_bytes).groups()) if strip_bytes else []
+    return list(_Grouping(segment, lines, rows, strip_bytes).groups()) if strip_bytes else []
 
 
 class _Grouping:
     """Looks for the groups of one segment."""
 
-    def __init__(self, segment: Segment, launches: Sequence[Launch], strip_bytes: int) -> None:
-        self.segment, self.launches, self.strip_bytes = segment, launches, strip_bytes
+    def __init__(
+        self, segment: Segment, lines: Sequence[Lines | None], rows: Sequence[Dim], strip_bytes: int
+    ) -> None:
+        self.segment, self.lines, self.rows, self.strip_bytes = segment, lines, rows, strip_bytes
         self.calls = segment.calls
         self.makers: dict[Atom, int] = {
             o: i for i, c in enumerate(self.calls) for o in c.binding.outs
@@ -161,14 +172,14 @@ class _Grouping:
         if not ends:
             return None
         last, count = ends[-1]
-        steps = range(first, last + 1)
-        lines = tuple(line for i in steps if (line := self.launches[i].lines) is not None)
-        calls = tuple(self.calls[i] for i in steps)
-        return StripGroup(first, last, calls, lines, tuple(links[:count]), self.strip_bytes)
+        steps = slice(first, last + 1)
+        lines = tuple(line for line in self.lines[steps] if line is not None)
+        calls, rows = self.calls[steps], tuple(self.rows[steps])
+        return StripGroup(first, last, calls, lines, rows, tuple(links[:count]), self.strip_bytes)
 
     def links(self, first: int, step: int) -> list[Link] | None:
         """What a step reads of the group that begins with `first`; None if it cannot be in it."""
-        call, lines = self.calls[step], self.launches[step].lines
+        call, lines = self.calls[step], self.lines[step]
         shape = call.binding.outs[0].type.shape
         if lines is None or not self.is_image(call):
             return None

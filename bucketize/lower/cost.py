@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -13,15 +13,20 @@ from bucketize.errors import TypeRelError
 from bucketize.ir import Const, Function, all_bindings
 from bucketize.kernel.cost import CostModel, model_of
 from bucketize.kernel.gemm.cost import cold_bytes
+from bucketize.kernel.select import Select
 from bucketize.kernel.template import Implementation, Template
 from bucketize.kernel.templates import TEMPLATES, candidates
-from bucketize.kernel.typical import SHARES, Box, TypicalPoints, points
+from bucketize.kernel.typical import SHARES, Box, TypicalPoints, points, slices
 from bucketize.kernel.workload import Workload
 from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
-from bucketize.types import ANY, Dim, Sizes, symbols
+from bucketize.types import ANY, Dim, Sizes, evaluate, symbols
 
 LESS = 0.9  # of the time: models of different templates are off by as much
+WIDE = 16  # times the elements of a result, from the least to the most, that one kernel should do
+STEP = 4  # times as many are in the next slice of a range
+SLICES = 6
+GAIN = 0.06  # of the time of a slice, that a further kernel has to take off
 
 Weighted: TypeAlias = Sequence[tuple[Sizes, float]]
 Seconds: TypeAlias = Callable[[Workload, Sizes], float]
@@ -35,7 +40,8 @@ class Predicted:
     target: Target
     cold_bytes: int
     threads: int
-    _models: dict[str, CostModel | None] = field(default_factory=dict)
+    _selects: dict[str, Select] = field(default_factory=dict)
+    _models: dict[Hashable, CostModel | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, fn: Function, target: Target, threads: int) -> Predicted:
@@ -46,17 +52,89 @@ class Predicted:
 
     def __call__(self, workload: Workload, sizes: Sizes) -> float:
         """Seconds; none where the sizes do not tell its shapes, or its template has no model."""
-        model = self._model(workload)
-        if model is None or not is_known(workload, sizes):
+        model = self._model(workload, sizes) if is_known(workload, sizes) else None
+        if model is None:
             return 0.0
         return model.seconds(sizes, self.target, self.cold_bytes, self.threads)
 
-    def _model(self, workload: Workload) -> CostModel | None:
-        if workload.key not in self._models:
-            default = default_of(workload, candidates(workload), self.target)
-            able = TEMPLATES[default.template].cost is not None
-            self._models[workload.key] = model_of(workload, default) if able else None
-        return self._models[workload.key]
+    def _model(self, workload: Workload, sizes: Sizes) -> CostModel | None:
+        if workload.key not in self._selects:
+            able = candidates(workload)
+            (self._selects[workload.key],) = selects_of(workload, able, self.target, ((),))
+        default = self._selects[workload.key].at(evaluate(workload.size, sizes))
+        key = workload.key, default.key
+        if key not in self._models:
+            is_modelled = TEMPLATES[default.template].cost is not None
+            self._models[key] = model_of(workload, default) if is_modelled else None
+        return self._models[key]
+
+
+def selects_of(
+    workload: Workload, able: Sequence[Template], target: Target, boxes: tuple[Box, ...]
+) -> list[Select]:
+    """What runs in each box of symbols where nothing is known.
+
+    It is what `defaults_of` says, or where a box is wide several implementations.
+    """
+    usual = defaults_of(workload, able, target, boxes)
+    pairs = zip(boxes, usual, _slices(workload, able, boxes), strict=True)
+    return [
+        _select(workload, able, target, i, slices(workload, box, count))
+        if count > 1
+        else Select((i,))
+        for box, i, count in pairs
+    ]
+
+
+def _slices(workload: Workload, able: Sequence[Template], boxes: tuple[Box, ...]) -> list[int]:
+    """Into how many slices each box is cut; by less than two there is nothing to choose."""
+    if able[0].cost is None or ANY in _dims(workload):
+        return [1] * len(boxes)
+    extents = points(workload, boxes).extents(workload.size).reshape(len(boxes), len(SHARES))
+    times = [most / least for least, *_, most in extents.tolist()]
+    return [min(SLICES, round(math.log(t, STEP))) if t >= WIDE else 1 for t in times]
+
+
+def _select(
+    workload: Workload,
+    able: Sequence[Template],
+    target: Target,
+    usual: Implementation,
+    boxes: tuple[Box, ...],
+) -> Select:
+    """The implementations of slices: another one than that of the slice before only by a gain."""
+    within = points(workload, boxes)
+    each = {i.key: i for i in (usual, *defaults_of(workload, able, target, boxes))}
+    kept = _with_elements(workload, within)
+    if len(each) == 1 or len(kept) < len(within):
+        return Select((usual,))
+    first, implementations = able[0].name, list(each.values())
+    try:
+        logs = [
+            _mean_logs(workload, [i] * len(boxes), within, kept, target)
+            + (math.log(LESS) if i.template == first else 0.0)
+            for i in implementations
+        ]
+    except TypeRelError:  # as in `defaults_of`
+        return Select((usual,))
+    way = [implementations[i] for i in _cheapest(np.array(logs))]
+    starts = [k for k in range(1, len(way)) if way[k] != way[k - 1]]
+    least = [evaluate(workload.size, {s.name: s.lo for s in boxes[k]}) for k in starts]
+    return Select((way[0], *(way[k] for k in starts)), tuple(least))
+
+
+def _cheapest(logs: Floats) -> list[int]:
+    """For each column a row: the least sum, where each change of the row costs `GAIN`."""
+    total, before = logs[:, 0], []
+    for column in logs.T[1:]:
+        changed = int(np.argmin(total))
+        stays = total <= total[changed] + GAIN
+        before.append(np.where(stays, np.arange(len(total)), changed))
+        total = np.minimum(total, total[changed] + GAIN) + column
+    way = [int(np.argmin(total))]
+    for rows in reversed(before):
+        way.append(int(rows[way[-1]]))
+    return way[::-1]
 
 
 def default_of(workload: Workload, able: Sequence[Template], target: Target) -> Implementation:

@@ -29,11 +29,12 @@ from bucketize.ir import (
     refusing,
 )
 from bucketize.kernel.build import kernel_name
-from bucketize.kernel.template import Implementation, Schedule, Template
+from bucketize.kernel.select import Select
+from bucketize.kernel.template import Implementation, Template
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.arrangement import USUAL, Arrangement
-from bucketize.lower.cost import default_of
+from bucketize.lower.cost import selects_of
 from bucketize.lower.pipeline import lower
 from bucketize.machine.target import Target
 from bucketize.ops import pad, reshape, strided_slice
@@ -90,7 +91,7 @@ class _Decider:
     workloads: dict[Hashable, Workload] = field(default_factory=dict)
     """By signature: what a large graph repeats is looked into once."""
     able: dict[Workload, Sequence[Template]] = field(default_factory=dict)
-    defaults: dict[Workload, Implementation] = field(default_factory=dict)
+    defaults: dict[Workload, Select] = field(default_factory=dict)
     written: dict[tuple[Workload, Hashable], str] = field(default_factory=dict)
     """The names of kernels, by workload and implementation."""
 
@@ -165,8 +166,8 @@ class _Decider:
         return self._implemented(b, workload, args, *chosen)
 
     def choose(
-        self, function: str, workload: Workload, able: Sequence[Template], default: Implementation
-    ) -> tuple[Implementation, str]:
+        self, function: str, workload: Workload, able: Sequence[Template], default: Select
+    ) -> tuple[Select, str]:
         """What the function's configuration says, or else the default, and which of both it is."""
         configuration = self.configurations(function)
         if configuration is None:
@@ -174,26 +175,35 @@ class _Decider:
         logged = configuration.implementations.get(workload.hash)
         if logged is None:
             return default, AGREED
-        chosen = completed(logged.template, logged.schedule, workload, able, self.target)
+        chosen = completed(logged, workload, able, self.target)
         if chosen is not None:
-            return chosen, LOGGED
+            return Select((chosen,)), LOGGED
         warn(
             f"{function} was tuned to {logged}, which is not legal any more: its default stays; "
             f"tune again"
         )
         return default, DEFAULT
 
-    def default(self, workload: Workload, able: Sequence[Template]) -> Implementation:
+    def default(self, workload: Workload, able: Sequence[Template]) -> Select:
         """What runs where nothing is known."""
         if workload not in self.defaults:
-            self.defaults[workload] = default_of(workload, able, self.target)
+            (self.defaults[workload],) = selects_of(workload, able, self.target, ((),))
         return self.defaults[workload]
 
-    def implement(self, call: KernelCall, implementation: Implementation, why: str) -> KernelCall:
-        """The same call with another implementation."""
-        return self._implemented(call.binding, call.workload, call.args, implementation, why)
+    def implement(self, call: KernelCall, select: Select, why: str) -> KernelCall:
+        """The same call with other implementations."""
+        return self._implemented(call.binding, call.workload, call.args, select, why)
 
     def _implemented(
+        self, b: Binding, workload: Workload, args: tuple[Atom, ...], select: Select, why: str
+    ) -> KernelCall:
+        """The call by each implementation, all but the first within the first."""
+        first, *others = (self._by(b, workload, args, i, why) for i in select.implementations)
+        if not others:
+            return first
+        return replace(first, larger=tuple(zip(select.thresholds, others, strict=True)))
+
+    def _by(
         self,
         b: Binding,
         workload: Workload,
@@ -238,15 +248,15 @@ def check_words(workload: Workload) -> None:
 
 
 def completed(
-    name: str, schedule: Schedule, workload: Workload, able: Sequence[Template], target: Target
+    told: Implementation, workload: Workload, able: Sequence[Template], target: Target
 ) -> Implementation | None:
     """What a log or a file says, newer knobs at their defaults; None if it is not legal here.
 
     Without a name, as in rows from before templates were logged, it is the default template's.
     """
     for template in able:
-        if name in (template.name, ""):
-            whole = {**template.default(workload, target), **schedule}
+        if told.template in (template.name, ""):
+            whole = {**template.default(workload, target), **told.schedule}
             legal = template.valid(workload, whole, target) is None
             return Implementation(template.name, whole) if legal else None
     return None
@@ -259,14 +269,13 @@ def redecided(program: Program, target: Target) -> Program:
     segments: dict[Segment, Segment] = {}
 
     def call(name: str, old: KernelCall) -> KernelCall:
-        implementation, able = old.implementation, candidates(old.workload)
+        select, able = old.select, candidates(old.workload)
         if not able:
             raise CompileError(f"no template of this version takes {old.workload.key}")
-        kept = completed(
-            implementation.template, implementation.schedule, old.workload, able, target
-        )
-        if kept is not None:
-            return decider.implement(old, kept, old.why)
+        each = (completed(i, old.workload, able, target) for i in select.implementations)
+        kept = tuple(i for i in each if i is not None)
+        if len(kept) == len(select.implementations):
+            return decider.implement(old, Select(kept, select.thresholds), old.why)
         default = decider.default(old.workload, able)
         return decider.implement(old, *decider.choose(name, old.workload, able, default))
 

@@ -14,6 +14,7 @@ from threading import RLock
 from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
 
 from bucketize.ir import Atom, Binding, Const, Function, Var, mentioned
+from bucketize.kernel.select import Select
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.workload import Workload
 from bucketize.ops import from_dims
@@ -43,9 +44,29 @@ class KernelCall:
     """By the place of a constant argument: the layout that the kernel wants it in."""
     pitched: frozenset[int] = frozenset()
     """Which arguments may lie in rows that are apart: see `Template.pitched`."""
+    larger: tuple[tuple[int, KernelCall], ...] = ()
+    """The same call by other kernels: each from a size of the workload on, rising."""
 
     def __str__(self) -> str:
-        return f"{self.kernel}: {self.implementation} [{self.why}]"
+        others = (f"  from {least} of {self.workload.size}: {call}" for least, call in self.larger)
+        return "\n".join([f"{self.kernel}: {self.implementation} [{self.why}]", *others])
+
+    @property
+    def each(self) -> tuple[KernelCall, ...]:
+        """The call by each kernel that it may run."""
+        return (self, *(call for _, call in self.larger))
+
+    @property
+    def select(self) -> Select:
+        """Implementations by size."""
+        least = tuple(least for least, _ in self.larger)
+        return Select(tuple(call.implementation for call in self.each), least)
+
+    def at(self, sizes: Sizes) -> KernelCall:
+        """The call by the kernel that runs at sizes."""
+        if not self.larger:
+            return self
+        return self.each[self.select.index(evaluate(self.workload.size, sizes))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +84,11 @@ class Segment:
     def calls(self) -> tuple[KernelCall, ...]:
         """The kernels that run."""
         return tuple(c for c in self.every if c.binding.outs[0] not in self.places.free)
+
+    @cached_property
+    def rows(self) -> tuple[KernelCall, ...]:
+        """The same, and behind them what may run in the stead of one."""
+        return (*self.calls, *(other for call in self.calls for _, other in call.larger))
 
     @cached_property
     def places(self) -> Places:

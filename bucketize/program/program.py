@@ -174,7 +174,7 @@ class _Text:
         for segment, number in self.numbers.items():
             yield f"segment {number}"
             yield from (f"  {line}" for line in show(segment.fn).splitlines())
-            yield from (f"  {call}" for call in segment.calls)
+            yield from (f"  {line}" for call in segment.calls for line in str(call).splitlines())
 
     def code(self, code: Code, depth: int) -> Iterator[str]:
         for i in code.instructions:

@@ -13,22 +13,21 @@ from typing import TypeAlias
 
 from bucketize.dispatch.bucket import narrowed
 from bucketize.ir import Clone, Function, Var, specialise
-from bucketize.kernel.template import Implementation, Template
+from bucketize.kernel.select import Select
+from bucketize.kernel.template import Template
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.typical import Box
 from bucketize.kernel.workload import Workload
-from bucketize.lower.cost import defaults_of
+from bucketize.lower.cost import selects_of
 from bucketize.machine.target import Target
 from bucketize.program.instruction import KernelCall, Segment, with_segments
 from bucketize.program.program import Routine
 from bucketize.types import Dim, Symbol, Symbolic, substitute
 
-Choose: TypeAlias = Callable[
-    [str, Workload, Sequence[Template], Implementation], tuple[Implementation, str]
-]
+Choose: TypeAlias = Callable[[str, Workload, Sequence[Template], Select], tuple[Select, str]]
 """For a function, by its name, one of the candidates for a workload, whose default is told, and
 where the choice comes from."""
-Implement: TypeAlias = Callable[[KernelCall, Implementation, str], KernelCall]
+Implement: TypeAlias = Callable[[KernelCall, Select, str], KernelCall]
 """The same call with another implementation."""
 
 
@@ -59,7 +58,7 @@ class Family:
     calls: dict[tuple[object, ...], KernelCall] = field(default_factory=dict)
     able: dict[KernelCall, list[Template]] = field(default_factory=dict)
     """The candidates for each call; none where there is nothing to choose."""
-    defaults: dict[Workload, dict[str, Implementation]] = field(default_factory=dict)
+    defaults: dict[Workload, dict[str, Select]] = field(default_factory=dict)
     """For each workload those of members, by name."""
 
     def member(self, name: str) -> Routine:
@@ -110,17 +109,17 @@ class Family:
             return base
         default = self._default(base.workload, able, name)
         chosen, why = self.choose(name, base.workload, able, default)
-        if chosen == base.implementation and why == base.why:
+        if chosen == base.select and why == base.why:
             return base
-        key = (base, chosen.key, why)
+        key = (base, str(chosen), why)
         if key not in self.calls:
             self.calls[key] = self.implement(base, chosen, why)
         return self.calls[key]
 
-    def _default(self, workload: Workload, able: list[Template], name: str) -> Implementation:
+    def _default(self, workload: Workload, able: list[Template], name: str) -> Select:
         by_name = self.defaults.setdefault(workload, {})
         if name not in by_name:
             names = self.together or (name,)
             boxes = tuple(map(self._box, names))
-            by_name.update(zip(names, defaults_of(workload, able, self.target, boxes), strict=True))
+            by_name.update(zip(names, selects_of(workload, able, self.target, boxes), strict=True))
         return by_name[name]

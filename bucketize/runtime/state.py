@@ -90,6 +90,7 @@ class State:
             **{name: address(row) for name, row in zip(SCRATCH, self.scratch, strict=True)},
             "registers": address(self.registers),
             "table": address(self.table),
+            "steps": plan.steps,
             "threads": plan.threads,
             "width": plan.width,
             "chunks": address(self.chunks),
@@ -239,7 +240,7 @@ class State:
     def _report(self) -> None:
         """Raise what a kernel that checks its indices found."""
         index, extent = self.walk_word[WALK.wrong_index], self.walk_word[WALK.extent]
-        op = self.segment.calls[self.walk_word[WRONG] - 1].workload.anchor.op.name
+        op = self.segment.rows[self.walk_word[WRONG] - 1].workload.anchor.op.name
         raise ShapeError(f"in {op}: index {index} is out of range for extent {extent}")
 
     def _copy(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:

@@ -168,7 +168,10 @@ class SavedProgram:
         packs = {int(i): layout for i, layout in facts["packs"].items()}
         pitched = frozenset(facts.get("pitched", ()))  # older files have none, and copies
         why, kernel = facts["why"], facts["kernel"]
-        return KernelCall(b, workload, args, implementation, why, kernel, packs, pitched)
+        call = KernelCall(b, workload, args, implementation, why, kernel, packs, pitched)
+        others = facts.get("larger", ())  # older files have none
+        larger = tuple((least, self._call(b, other)) for least, other in others)
+        return replace(call, larger=larger) if larger else call
 
     def segment(self, number: int) -> Segment:
         """A segment, one object for all who run it."""

@@ -114,7 +114,7 @@ class _Saver:
             self.segments[segment] = len(self.plans)
             entry: Json = self.function(segment.fn)
             self.plans.append(entry)
-            for call in segment.calls:
+            for call in segment.rows:
                 self.code(call)
             entry["calls"] = [self.call(c) for c in segment.every]
             entry["plan"] = self.plan(self.image.linked(segment).plan)
@@ -126,7 +126,12 @@ class _Saver:
             _, self.kernels[call.kernel] = self.kernel(self.image.supply.kernel(call.kernel))
 
     def call(self, call: KernelCall) -> Json:
-        """A kernel call, and the constants that its kernel wants in a layout of its own."""
+        """A kernel call, and the same by other kernels."""
+        larger = [[least, self.kernel_call(other)] for least, other in call.larger]
+        return {**self.kernel_call(call), "larger": larger}
+
+    def kernel_call(self, call: KernelCall) -> Json:
+        """A call by one kernel, and the constants that it wants in a layout of its own."""
         numbers: dict[str, int] = {}
         for i, layout in call.packs.items():
             atom = call.args[i]

@@ -59,13 +59,15 @@ def gather(fill: FILL, regs):
 
 
 def cut(fill: FILL, regs):
-    """Cut each kernel into the parts of the threads."""
+    """Cut each kernel that runs into the parts of the threads."""
     table = fill.table
     parts: PART = fill.parts
     chunks, threads, width, worth = fill.chunks, fill.threads, fill.width, fill.fork
     for i in range(fill.n_parts):
         extent, grain = regs[parts[i].extent], parts[i].grain
         count = threads if regs[parts[i].work] >= worth else 1
+        if regs[parts[i].runs] != i:
+            count = 0  # another implementation runs
         chunks[i] = count
         grains = (extent + grain - 1) // grain
         for t in range(count):
@@ -103,10 +105,10 @@ def measure(fill: FILL, first, words, count):
 def strip(fill: FILL, regs):
     """Choose what is run in strips, and the order of rows."""
     groups: GROUPED = fill.groups
+    parts: PART = fill.parts
     chunks, order = fill.chunks, fill.order
     step, left, group = 0, 0, 0
-    calls = fill.n_parts - fill.n_groups
-    while step < calls:
+    while step < fill.steps:
         if group < fill.n_groups and groups[group].first == step:
             own = groups[group].step
             if fill.in_strips != 0 and regs[groups[group].strips] > 1:
@@ -115,10 +117,10 @@ def strip(fill: FILL, regs):
                 step = groups[group].last
             else:
                 chunks[own] = 0
-                own = step
+                own = regs[parts[step].runs]
             group += 1
         else:
-            own = step
+            own = regs[parts[step].runs]
         left += 1
         order[left] = own
         step += 1

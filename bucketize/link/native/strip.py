@@ -28,6 +28,11 @@ def state(strip: STRIP, i) -> STATE:
     return strip.states + WORD * len(STATE) * i
 
 
+def block_of(strip: STRIP, stride, i):
+    """The block of the kernel that member i runs."""
+    return strip.rows + stride * member(strip, i).row
+
+
 def asked(strip: STRIP) -> RANGE:
     """The tiles of the last member that are to be done."""
     return strip + WORD * len(STRIP)
@@ -111,11 +116,11 @@ def point(strip: STRIP, links, stride, i):
     """Tell the kernels where the first line of member i's result would lie."""
     s = state(strip, i)
     address = s.buffer - s.first * member(strip, i).line_bytes
-    (strip.rows + stride * i)[RESULT] = address
+    block_of(strip, stride, i)[RESULT] = address
     for k in range(links):
         n = link(strip, k)
         if n.maker == i:
-            (strip.rows + stride * n.reader)[n.word] = address
+            block_of(strip, stride, n.reader)[n.word] = address
 
 
 def make_room(strip: STRIP, group: GROUP, i):
@@ -173,7 +178,7 @@ def choose(strip: STRIP, group: GROUP):
 def run(strip: STRIP, stride, i):
     """The tiles of this strip of member i, span by span; all spans at once, if they are all."""
     m, s = member(strip, i), state(strip, i)
-    row, kernel = strip.rows + stride * i, strip.kernels[i]
+    row, kernel = block_of(strip, stride, i), strip.kernels[m.row]
     spans, tiles, first, behind = m.spans, m.tiles, s.done, s.next
     if first == 0 and behind == tiles:
         spans, behind = 1, tiles * spans
