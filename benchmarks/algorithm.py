@@ -16,6 +16,7 @@ from bucketize.log.log import rows
 from bucketize.lower.cost import default_of
 from bucketize.machine.target import Target
 from bucketize.tune.task import tasks_of
+from bucketize.types import evaluate
 
 Key: TypeAlias = tuple[str, object]
 Taken: TypeAlias = Mapping[str, Mapping[Key, float]]
@@ -39,7 +40,8 @@ def defaults(target: Target, *, wide: bool) -> dict[str, Implementation]:
     for task in tasks_of(*filters(), fixed=True):
         for point in task.points if task.op == "conv2d" else ():
             workload = task.workload if wide else narrow(task.workload, point)
-            found[point.shape] = default_of(workload, candidates(workload), target)
+            select = default_of(workload, candidates(workload), target)
+            found[point.shape] = select.at(evaluate(workload.size, point.sizes) if wide else 1)
     return found
 
 

@@ -65,8 +65,8 @@ def predicted(program: Program, sizes: Sizes, function: str = "main") -> Predict
             clone = instruction.callee
         elif isinstance(instruction, RunSegment):
             segment = instruction.segment
-            known = inside if all(s in inside for s in segment.symbols) else None
-            calls = [c if known is None else c.at(known) for c in segment.calls]
+            is_known = all(s in inside for s in segment.symbols)
+            calls = [c.at(inside) if is_known else c for c in segment.calls]
             runs += [(call, inside, times) for call in calls]
         elif isinstance(instruction, Compute):
             runs.append((instruction, inside, times))

@@ -38,11 +38,11 @@ class Select:
         return select
 
     def index(self, size: int) -> int:
-        """The place of the implementation that runs at a size."""
+        """The place of the implementation that runs at a size of the workload."""
         return bisect_right(self.thresholds, size)
 
     def at(self, size: int) -> Implementation:
-        """That implementation."""
+        """The implementation that runs at a size."""
         return self.implementations[self.index(size)]
 
     def replaced(self, index: int, implementation: Implementation) -> Select:

@@ -28,14 +28,14 @@ def runs(call: KernelCall) -> list[Dim]:
 
 def chosen_lines(call: KernelCall, each: Sequence[Lines | None]) -> Lines | None:
     """How the kernel that runs goes down the lines; None if one of them does not."""
-    known = [lines for lines in each if lines is not None]
-    if len(known) < len(each):
+    lines = [one for one in each if one is not None]
+    if len(lines) < len(each):
         return None
-    first, *others = known
+    first, *others = lines
     if not others:
         return first
     names = (f.name for f in fields(Lines) if f.name != "windows")
-    counts: dict[str, Any] = {n: chosen(call, [getattr(one, n) for one in known]) for n in names}
+    counts: dict[str, Any] = {n: chosen(call, [getattr(one, n) for one in lines]) for n in names}
     return replace(first, **counts)
 
 

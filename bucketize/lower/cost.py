@@ -24,9 +24,9 @@ from bucketize.types import ANY, Dim, Sizes, evaluate, symbols
 
 LESS = 0.9  # of the time: models of different templates are off by as much
 WIDE = 16  # times the elements of a result, from the least to the most, that one kernel should do
-STEP = 4  # times as many are in the next slice of a range
-SLICES = 6
-GAIN = 0.06  # of the time of a slice, that a further kernel has to take off
+STEP = 2  # times as many are in the next slice of a range
+SLICES = 12
+GAIN = 0.15  # of the time of a slice, or of several together, that a further kernel takes off
 
 Weighted: TypeAlias = Sequence[tuple[Sizes, float]]
 Seconds: TypeAlias = Callable[[Workload, Sizes], float]
@@ -60,13 +60,19 @@ class Predicted:
     def _model(self, workload: Workload, sizes: Sizes) -> CostModel | None:
         if workload.key not in self._selects:
             able = candidates(workload)
-            (self._selects[workload.key],) = selects_of(workload, able, self.target, ((),))
+            self._selects[workload.key] = default_of(workload, able, self.target)
         default = self._selects[workload.key].at(evaluate(workload.size, sizes))
         key = workload.key, default.key
         if key not in self._models:
             is_modelled = TEMPLATES[default.template].cost is not None
             self._models[key] = model_of(workload, default) if is_modelled else None
         return self._models[key]
+
+
+def default_of(workload: Workload, able: Sequence[Template], target: Target) -> Select:
+    """What runs where nothing is known, within the workload's own bounds."""
+    (default,) = selects_of(workload, able, target, ((),))
+    return default
 
 
 def selects_of(
@@ -135,12 +141,6 @@ def _cheapest(logs: Floats) -> list[int]:
     for rows in reversed(before):
         way.append(int(rows[way[-1]]))
     return way[::-1]
-
-
-def default_of(workload: Workload, able: Sequence[Template], target: Target) -> Implementation:
-    """What runs where nothing is known, within the workload's own bounds."""
-    (default,) = defaults_of(workload, able, target, ((),))
-    return default
 
 
 def defaults_of(

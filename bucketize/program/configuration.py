@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.select import Select
 from bucketize.lower.arrangement import USUAL, Arrangement
 
 ARRANGEMENT = "arrangement"  # what stands in a row beside the workloads, if it is not the usual one
@@ -16,7 +16,7 @@ ARRANGEMENT = "arrangement"  # what stands in a row beside the workloads, if it 
 class Configuration:
     """What a clone runs in place of its defaults; nothing, they are what it runs."""
 
-    implementations: Mapping[str, Implementation] = field(default_factory=dict)
+    implementations: Mapping[str, Select] = field(default_factory=dict)
     """By the hash of the workload."""
     arrangement: Arrangement = USUAL
 
@@ -26,19 +26,14 @@ class Configuration:
     @property
     def words(self) -> dict[str, str]:
         """The configuration as plain words."""
-        words = {
-            workload: str(implementation)
-            for workload, implementation in self.implementations.items()
-        }
+        words = {workload: str(select) for workload, select in self.implementations.items()}
         usual = self.arrangement == USUAL
         return words if usual else {ARRANGEMENT: str(self.arrangement), **words}
 
     @classmethod
     def of(cls, words: Mapping[str, str]) -> Configuration:
         """The inverse of `words`; raises ValueError."""
-        implementations = {
-            w: Implementation.parse(text) for w, text in words.items() if w != ARRANGEMENT
-        }
+        implementations = {w: Select.parse(text) for w, text in words.items() if w != ARRANGEMENT}
         return cls(implementations, Arrangement.parse(words.get(ARRANGEMENT, str(USUAL))))
 
 

@@ -34,7 +34,7 @@ from bucketize.kernel.template import Implementation, Template
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.arrangement import USUAL, Arrangement
-from bucketize.lower.cost import selects_of
+from bucketize.lower.cost import default_of
 from bucketize.lower.pipeline import lower
 from bucketize.machine.target import Target
 from bucketize.ops import pad, reshape, strided_slice
@@ -177,7 +177,7 @@ class _Decider:
             return default, AGREED
         chosen = completed(logged, workload, able, self.target)
         if chosen is not None:
-            return Select((chosen,)), LOGGED
+            return chosen, LOGGED
         warn(
             f"{function} was tuned to {logged}, which is not legal any more: its default stays; "
             f"tune again"
@@ -187,7 +187,7 @@ class _Decider:
     def default(self, workload: Workload, able: Sequence[Template]) -> Select:
         """What runs where nothing is known."""
         if workload not in self.defaults:
-            (self.defaults[workload],) = selects_of(workload, able, self.target, ((),))
+            self.defaults[workload] = default_of(workload, able, self.target)
         return self.defaults[workload]
 
     def implement(self, call: KernelCall, select: Select, why: str) -> KernelCall:
@@ -248,15 +248,21 @@ def check_words(workload: Workload) -> None:
 
 
 def completed(
-    told: Implementation, workload: Workload, able: Sequence[Template], target: Target
-) -> Implementation | None:
-    """What a log or a file says, newer knobs at their defaults; None if it is not legal here.
+    select: Select, workload: Workload, able: Sequence[Template], target: Target
+) -> Select | None:
+    """What a log or a file says, newer knobs at their defaults; None if some is not legal here."""
+    each = [_completed(i, workload, able, target) for i in select.implementations]
+    legal = tuple(i for i in each if i is not None)
+    return Select(legal, select.thresholds) if len(legal) == len(each) else None
 
-    Without a name, as in rows from before templates were logged, it is the default template's.
-    """
+
+def _completed(
+    implementation: Implementation, workload: Workload, able: Sequence[Template], target: Target
+) -> Implementation | None:
+    """One of them; without a name, as before templates were logged, the default template's."""
     for template in able:
-        if told.template in (template.name, ""):
-            whole = {**template.default(workload, target), **told.schedule}
+        if implementation.template in (template.name, ""):
+            whole = {**template.default(workload, target), **implementation.schedule}
             legal = template.valid(workload, whole, target) is None
             return Implementation(template.name, whole) if legal else None
     return None
@@ -269,13 +275,12 @@ def redecided(program: Program, target: Target) -> Program:
     segments: dict[Segment, Segment] = {}
 
     def call(name: str, old: KernelCall) -> KernelCall:
-        select, able = old.select, candidates(old.workload)
+        able = candidates(old.workload)
         if not able:
             raise CompileError(f"no template of this version takes {old.workload.key}")
-        each = (completed(i, old.workload, able, target) for i in select.implementations)
-        kept = tuple(i for i in each if i is not None)
-        if len(kept) == len(select.implementations):
-            return decider.implement(old, Select(kept, select.thresholds), old.why)
+        kept = completed(old.select, old.workload, able, target)
+        if kept is not None:
+            return decider.implement(old, kept, old.why)
         default = decider.default(old.workload, able)
         return decider.implement(old, *decider.choose(name, old.workload, able, default))
 

@@ -64,9 +64,11 @@ class KernelCall:
 
     def at(self, sizes: Sizes) -> KernelCall:
         """The call by the kernel that runs at sizes."""
-        if not self.larger:
-            return self
-        return self.each[self.select.index(evaluate(self.workload.size, sizes))]
+        return self.each[self.part(sizes)]
+
+    def part(self, sizes: Sizes) -> int:
+        """Which of `each` that is."""
+        return self.select.index(evaluate(self.workload.size, sizes)) if self.larger else 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from bucketize.kernel.select import Select
 from bucketize.kernel.template import Implementation
 from bucketize.log.cell import cited
 from bucketize.log.confidence import Interval, of_median, ratios
@@ -66,7 +67,10 @@ class Confirmation:
     def incumbent(self, task: Task) -> Implementation | None:
         """What a task ran on before, if that is not its default, nor illegal by now."""
         former = self.former.implementations.get(task.workload.hash)
-        return former if former is not None and former.key in task.legal.index else None
+        if former is None or former.thresholds != task.select.thresholds:
+            return None
+        mine = former.implementations[task.part]
+        return mine if mine.key in task.legal.index and mine != task.default else None
 
     @cached_property
     def contested(self) -> dict[Task, list[Implementation]]:
@@ -112,22 +116,22 @@ class Confirmation:
 
     # --- in its place ----------------------------------------------------------------------------
 
-    def in_place(self, changed: Mapping[Task, Implementation | None]) -> dict[str, Implementation]:
+    def in_place(self, changed: Mapping[Task, Implementation | None]) -> Mapping[str, Select]:
         """By workload what ran before, with those changes that are faster in the running clone."""
-        kept = dict(self.former.implementations)
         new = {task: one for task, one in changed.items() if one is not None}
-        for task in changed.keys() - new.keys():
-            del kept[task.workload.hash]
-        asked = Configuration({**kept, **{task.workload.hash: one for task, one in new.items()}})
+        back = dict.fromkeys((task for task, one in changed.items() if one is None), None)
+        kept = with_parts(self.former.implementations, back)
+        asked = Configuration(with_parts(kept, new))
         by_size = self.race.places(asked, self.subject.judged) if new else []
-        weights = [weight for _, weight in self.subject.judged]
         for task, one in new.items():
-            pairs = [places[task.workload.hash] for places in by_size]
-            for (sizes, weight), pair in zip(self.subject.judged, pairs, strict=True):
+            at = [i for i, (sizes, _) in enumerate(self.subject.judged) if task.runs_at(sizes)]
+            judged = [self.subject.judged[i] for i in at]
+            pairs = [by_size[i][task.workload.hash] for i in at]
+            for (sizes, weight), pair in zip(judged, pairs, strict=True):
                 self.write(task, one, self.place(task, sizes, weight), *self.timed(pair))
-            interval = of_median(ratios(pairs, weights))
+            interval = of_median(ratios(pairs, [weight for _, weight in judged]))
             if interval is not None and interval.high < 1:
-                kept[task.workload.hash] = one
+                kept = with_parts(kept, {task: one})
         return kept
 
     def write(
@@ -150,7 +154,7 @@ class Confirmation:
 
     # --- all together ----------------------------------------------------------------------------
 
-    def together(self, implementations: Mapping[str, Implementation]) -> None:
+    def together(self, implementations: Mapping[str, Select]) -> None:
         """Time the clone by what it ran by before, and by what may be better.
 
         Arranged otherwise it must be faster still; that there is nothing to time is a row, too.
@@ -194,11 +198,29 @@ class Confirmation:
         """The rows that led to a configuration: of this session, and those it stood by before."""
         implementations = configuration.implementations
         for (workload, name), rows in self.evidence.items():
-            if not configuration or str(implementations.get(workload)) == name:
+            select = implementations.get(workload)
+            runs = [] if select is None else [str(i) for i in select.implementations]
+            if not configuration or name in runs:
                 yield from rows
         kept = any(self.former.implementations.get(w) == one for w, one in implementations.items())
         if self.before is not None and (kept or configuration == self.former):
             yield from self.before.rows
+
+
+def with_parts(
+    selects: Mapping[str, Select], parts: Mapping[Task, Implementation | None]
+) -> dict[str, Select]:
+    """What workloads run, by hash, with other implementations in parts; None is the default."""
+    changed = dict(selects)
+    for task, one in parts.items():
+        name, select = task.workload.hash, task.select
+        before = changed.get(name, select)
+        if before.thresholds != select.thresholds:  # the model of cost cuts otherwise by now
+            before = select
+        changed[name] = before.replaced(task.part, one or task.default)
+        if changed[name] == select:
+            del changed[name]
+    return changed
 
 
 _UNTIMED: Pair = [], []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ from bucketize.inspect.predict import constant_bytes
 from bucketize.ir import CALL, Function, Module, Var, all_bindings
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.gemm.cost import ProductCost
+from bucketize.kernel.select import Select
 from bucketize.kernel.template import TEMPLATES, Cost, Implementation, Schedule, Shapes
 from bucketize.kernel.work import Work, work
 from bucketize.kernel.workload import Workload
@@ -59,8 +61,10 @@ class Task(Owner):
     layer: str
     """What the workload computes first in the function: nodes of the model, else a binding."""
     workload: Workload
-    default: Implementation
-    """What runs without a log."""
+    select: Select
+    """What runs without a log, by size."""
+    part: int
+    """Which of these the points are of."""
     points: tuple[Point, ...]
     count: int
     """How often the function computes it."""
@@ -69,6 +73,18 @@ class Task(Owner):
     target: Target
     legal: Space
     """The implementations that may be tried; one for all tasks with this workload and default."""
+
+    @cached_property
+    def default(self) -> Implementation:
+        """What runs at the points without a log."""
+        return self.select.implementations[self.part]
+
+    def runs_at(self, sizes: Sizes) -> bool:
+        """Whether its default is what runs at sizes of the function."""
+        select = self.select
+        if not select.thresholds:
+            return True
+        return select.index(evaluate(self.workload.size, sizes)) == self.part
 
     @cached_property
     def space(self) -> Space:
@@ -307,25 +323,33 @@ def tasks_in(routine: Routine, owner: Owner, judged: Weighted, spaces: Spaces) -
     for call in calls:
         alike.setdefault(call.workload.hash, []).append(call)
     for first, *more in alike.values():
-        points: dict[Shapes, Point] = {}
-        names = _names(first.workload)
-        for point in (p for c in (first, *more) for p in _points(c.workload, names, judged)):
+        for part, points in _parts(first, more, judged).items():
+            yield Task(
+                **owner.names,
+                layer="+".join(first.binding.origin) or f"%{first.binding.outs[0].name}",
+                workload=first.workload,
+                select=first.select,
+                part=part,
+                points=tuple(points.values()),
+                count=1 + len(more),
+                weight_bytes=weight_bytes,
+                target=spaces.target,
+                legal=spaces[first.workload, first.select.implementations[part]],
+            )
+
+
+def _parts(
+    first: KernelCall, more: Sequence[KernelCall], judged: Weighted
+) -> dict[int, dict[Shapes, Point]]:
+    """Points of calls that are alike, by which of their implementations runs there."""
+    names, parts = _names(first.workload), defaultdict[int, dict[Shapes, Point]](dict)
+    for call in (first, *more):
+        for point in _points(call.workload, names, judged):
+            points = parts[first.part(point.sizes)]
             before = points.get(point.shapes)
             weight = point.weight + (before.weight if before else 0.0)
             points[point.shapes] = replace(point, weight=weight)
-        if not points:
-            continue
-        yield Task(
-            **owner.names,
-            layer="+".join(first.binding.origin) or f"%{first.binding.outs[0].name}",
-            workload=first.workload,
-            default=first.implementation,
-            points=tuple(points.values()),
-            count=1 + len(more),
-            weight_bytes=weight_bytes,
-            target=spaces.target,
-            legal=spaces[first.workload, first.implementation],
-        )
+    return dict(sorted(parts.items()))
 
 
 def _names(workload: Workload) -> list[str]:

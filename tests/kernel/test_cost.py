@@ -26,11 +26,12 @@ from bucketize.kernel.gemm.cost import tiles_of
 from bucketize.kernel.gemm.matmul import balanced
 from bucketize.kernel.gemm.schedule import HIGH
 from bucketize.kernel.loops.cost import FITTED, KINDS, Steps
+from bucketize.kernel.select import Select
 from bucketize.kernel.template import TEMPLATES, Implementation, Template
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.typical import TypicalPoints, between, points
 from bucketize.kernel.workload import Workload
-from bucketize.lower.cost import default_of, defaults_of
+from bucketize.lower.cost import _cheapest, default_of, defaults_of, selects_of
 from bucketize.machine.speed import TYPICAL
 from bucketize.machine.target import Target, host
 from bucketize.types import ANY, Dim, Points, Symbol, bounds, evaluate, tensor
@@ -214,7 +215,7 @@ def test_only_an_image_has_a_height_and_a_width() -> None:
 def test_a_convolution_of_open_images_is_that_of_pictures() -> None:
     h, w = (Symbol(name, 1, None) for name in "HW")
     load = image(1, (h - 1) // 8 + 1, (w - 1) // 8 + 1)
-    assert default_of(load, candidates(load), TARGET).template == "winograd"
+    assert default_of(load, candidates(load), TARGET).at(256).template == "winograd"
 
 
 def test_many_boxes_are_judged_as_each_alone_even_where_a_dim_has_no_value() -> None:
@@ -229,11 +230,64 @@ def test_many_boxes_are_judged_as_each_alone_even_where_a_dim_has_no_value() -> 
     for way, (t, w) in zip(together, boxes, strict=True):
         if t.hi >= 8:
             own = image(1, 8 * t // (t // 8), w)
-            assert way == default_of(own, candidates(own), TARGET)
+            assert [way] == defaults_of(own, candidates(own), TARGET, ((),))
     n, h, w = (Symbol(name, 1, 256) for name in "NHW")
     load = image(n, (h + 1) // 2, w)
     ends = [(1 << i, 2 << i) for i in range(7)]
     boxes = tuple(tuple(Symbol(s, *end) for s in "NHW") for end in ends)
     together = defaults_of(load, candidates(load), TARGET, boxes)
-    assert together == [default_of(image(n, (h + 1) // 2, w), able, TARGET) for n, h, w in boxes]
+    own = [image(n, (h + 1) // 2, w) for n, h, w in boxes]
+    assert together == [defaults_of(one, able, TARGET, ((),))[0] for one in own]
     assert len({str(way) for way in together}) > 1
+
+
+def wide(low: int, high: int) -> Workload:
+    return image(1, *(Symbol(name, low, high) for name in "HW"))
+
+
+def test_a_wide_range_has_several_implementations_and_each_pays() -> None:
+    """None is expected to take longer than the one for the whole range, but for a step of sizes."""
+    load = wide(2, 256)
+    able = candidates(load)
+    select = default_of(load, able, TARGET)
+    (usual,) = defaults_of(load, able, TARGET, ((),))
+    assert len(select.implementations) > 1
+    gains = []
+    for low in (2, 5, 12, 30, 74, 180):
+        sizes = {"H": low, "W": low}
+        chosen = select.at(low * low)
+        gains.append(seconds(load, usual, sizes, TARGET) / seconds(load, chosen, sizes, TARGET))
+    assert min(gains) > 1 / 1.2
+    assert max(gains) > 1.2
+
+
+def test_a_narrow_range_has_one() -> None:
+    load = wide(32, 63)
+    able = candidates(load)
+    assert default_of(load, able, TARGET) == Select(tuple(defaults_of(load, able, TARGET, ((),))))
+
+
+def test_what_is_selected_in_many_boxes_is_what_is_in_each_alone() -> None:
+    load = image(*(Symbol(name, 1, 256) for name in "NHW"))
+    able = candidates(load)
+    ends = [(1, 256), (1, 2), (16, 31), (1, 64), (8, 256)]
+    boxes = tuple(tuple(Symbol(s, *end) for s in "NHW") for end in ends)
+    together = selects_of(load, able, TARGET, boxes)
+    assert together == [selects_of(load, able, TARGET, (box,))[0] for box in boxes]
+    assert len({str(way) for way in together}) > 2
+    for way, box in zip(together, boxes, strict=True):
+        assert way == default_of(image(*box), able, TARGET)
+
+
+@pytest.mark.parametrize(
+    ("logs", "way"),
+    [
+        ([[0.0, 0.0, 0.0], [0.05, -0.05, 0.05]], [0, 0, 0]),  # less than a change costs
+        ([[0.0, 0.0, 0.0], [0.2, -0.2, 0.2]], [0, 1, 0]),
+        ([[0.0, 0.0, 1.0], [1.0, 0.1, 0.0]], [0, 0, 1]),
+        ([[0.03, 0.03, 0.03], [0.0, 0.0, 0.0]], [1, 1, 1]),
+        ([[0.5]], [0]),
+    ],
+)
+def test_a_change_of_implementations_has_its_price(logs: list[list[float]], way: list[int]) -> None:
+    assert _cheapest(np.array(logs)) == way

@@ -252,8 +252,8 @@ def test_what_is_apart_leaves_a_row() -> None:
 def test_loops_of_single_ops_are_no_default(name: str) -> None:
     """By the models, which are those of the same loops."""
     load = case(name).workload()
-    assert default_of(load, candidates(load), host()).template == TEMPLATE.name
+    assert default_of(load, candidates(load), host()).at(1).template == TEMPLATE.name
     lone = {m.op: m for m in load.body.body if m.op.scalar is None}
     for b in lone.values():
         alone, _ = workload_of(b)
-        assert default_of(alone, candidates(alone), host()).template == TEMPLATE.name
+        assert default_of(alone, candidates(alone), host()).at(1).template == TEMPLATE.name

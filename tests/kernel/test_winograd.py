@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from choosing import configuration_of
 from test_vector_templates import TALL, TARGETS, Case, H, N, W, legal, run, shape_of
 
 from bucketize import ops
@@ -31,7 +32,7 @@ from bucketize.kernel.workload import Workload
 from bucketize.link.link import link
 from bucketize.lower.cost import default_of
 from bucketize.machine.target import Target, host
-from bucketize.program.configuration import Configuration, defaults
+from bucketize.program.configuration import defaults
 from bucketize.program.decide import decide
 from bucketize.program.instruction import KernelCall, RunSegment, instructions
 from bucketize.program.program import Program
@@ -532,7 +533,7 @@ def test_it_is_the_default_where_it_is_expected_to_take_much_less(
 ) -> None:
     load = static(shape, shape[-1], shape[-1], 3, 3)
     target = replace(TALL, name="emeraldrapids", l2=2 << 20, l3=300 << 20)
-    assert default_of(load, candidates(load), target).template == template
+    assert default_of(load, candidates(load), target).at(1).template == template
 
 
 def test_illegal_schedules_say_why() -> None:
@@ -572,7 +573,7 @@ def test_a_network_runs_what_its_strategy_says(threads: int) -> None:
     able = [c.workload for c in calls_of(asked(defaults)) if TEMPLATE.accepts(c.workload)]
     assert len({w.hash for w in able}) == 2
     made = {w.hash: Implementation("winograd", TEMPLATE.default(w, target)) for w in able}
-    program = asked(lambda _: Configuration(made))
+    program = asked(lambda _: configuration_of(made))
     names = [c.implementation.template for c in calls_of(program)]
     assert names.count("winograd") == 2
     exe = Executable(link(program), module, 0.0)

@@ -57,7 +57,7 @@ ROWS = {
     "code": (CODE, "result function a b"),
     "checks": (CHECK, "relation a b"),
     "words": (GATHER, "word register"),
-    "parts": (PART, "word extent grain work"),
+    "parts": (PART, "word extent grain work runs"),
     "tensors": (TENSOR, "bytes first last copies group short"),
     "pointers": (POINTER, "word base tensor copy before"),
 }
@@ -222,7 +222,7 @@ def test_dims_go_to_the_words_that_ask_for_them() -> None:
 @given(st.integers(0, 1000), st.integers(1, 40), st.integers(1, 8), st.booleans())
 def test_threads_share_out_an_extent(extent: int, grain: int, threads: int, worth: bool) -> None:
     made = filled(
-        [extent, 100], parts=[(2, 0, grain, 1)], threads=threads, fork=100 if worth else 101
+        [extent, 100, 0], parts=[(2, 0, grain, 1, 2)], threads=threads, fork=100 if worth else 101
     )
     used = threads if worth else 1
     assert made.chunks[0] == used
@@ -233,8 +233,8 @@ def test_threads_share_out_an_extent(extent: int, grain: int, threads: int, wort
 
 
 def test_each_kernel_is_cut_by_its_own_extent() -> None:
-    parts = [(2, 0, 1, 2), (12, 1, 2, 3), (22, 1, 3, 4)]
-    made = filled([4, 7, 10, 9, 20], parts=parts, threads=2, fork=10)
+    parts = [(2, 0, 1, 2, 5), (12, 1, 2, 3, 6), (22, 1, 3, 4, 7)]
+    made = filled([4, 7, 10, 9, 20, 0, 1, 2], parts=parts, threads=2, fork=10)
     assert made.chunks[:3].tolist() == [2, 1, 2]
     cuts = made.table[:30].reshape(6, 5)[:, 2:4].tolist()
     assert cuts == [[0, 2], [2, 4], [0, 7], [-1, -1], [0, 3], [3, 7]]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from choosing import configuration_of
 
 import bucketize
 from bucketize import ops
@@ -25,7 +26,6 @@ from bucketize.link.link import link
 from bucketize.link.memory import Arena, address, empty_bytes
 from bucketize.link.planner import launch_of
 from bucketize.machine.target import host
-from bucketize.program.configuration import Configuration
 from bucketize.program.decide import decide, defaults
 from bucketize.program.instruction import RunSegment, Segment
 from bucketize.runtime.state import State
@@ -257,7 +257,7 @@ def test_patches_of_several_lines(threads: int, monkeypatch: pytest.MonkeyPatch)
     assert isinstance(step, RunSegment)
     able = [c.workload for c in step.segment.calls if WINOGRAD.accepts(c.workload)]
     made = {w.hash: Implementation("winograd", WINOGRAD.default(w, target)) for w in able}
-    exe = Executable(link(asked(lambda _: Configuration(made))), module, 0.0)
+    exe = Executable(link(asked(lambda _: configuration_of(made))), module, 0.0)
     for n, h, w in ((1, 37, 20), (1, 38, 33), (2, 23, 17), (1, 71, 12), (2, 5, 31), (5, 1, 8)):
         assert check(exe, images(n, 8, h, w)) == [3, 3]
 

@@ -46,7 +46,7 @@ def test_what_is_judged_together_is_what_each_clone_chooses_alone(
 
         return judged
 
-    monkeypatch.setattr(sharing, "defaults_of", counted(sharing.defaults_of))
+    monkeypatch.setattr(sharing, "selects_of", counted(sharing.selects_of))
     together = decided(mod, together=True)
     assert set(boxes) - {1}
     assert len(boxes) < len(mod.clones)

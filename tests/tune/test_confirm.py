@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from choosing import chosen
+from choosing import chosen, configuration_of, implementations_of
 from citing import parse_cited
 
 from bucketize.compiler import logged
@@ -102,12 +102,12 @@ class Track:
         return self
 
     def places(self, configuration: Configuration, judged: Weighted) -> list[dict[str, Pair]]:
-        self.asked.append((PLACE, configuration.implementations))
-        made = configuration.implementations
+        self.asked.append((PLACE, implementations_of(configuration)))
+        made = implementations_of(configuration)
         return [{w: pair(self.places_.get(w, 0.8)) for w in made} for _ in judged]
 
     def whole(self, configuration: Configuration, judged: Weighted) -> list[Pair]:
-        self.asked.append((CLONE, configuration.implementations))
+        self.asked.append((CLONE, implementations_of(configuration)))
         return [pair(self.together(configuration)) for _ in judged]
 
 
@@ -185,7 +185,7 @@ def faster_than(
     former: Mapping[str, Implementation], ratio: float
 ) -> Callable[[Configuration], float]:
     """That it takes 0.9 by these implementations, and `ratio` by others."""
-    return lambda configuration: 0.9 if configuration.implementations == former else ratio
+    return lambda configuration: 0.9 if implementations_of(configuration) == former else ratio
 
 
 # --- the way to a verdict -------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def faster_than(
 def test_what_is_faster_every_time_is_chosen_and_every_measurement_is_a_row(scene: Scene) -> None:
     track = scene.tuned(Clock(best_first(scene)))
     best = scene.all(0)
-    assert scene.verdict.configuration.implementations == best
+    assert implementations_of(scene.verdict.configuration) == best
     assert [what for what, _ in track.asked] == [PLACE, CLONE]
     assert all(made == best for _, made in track.asked)
     points, candidates_ = 3, TRIALS - 1
@@ -220,7 +220,7 @@ def test_compile_reads_the_verdict_as_tuning_told_it(scene: Scene) -> None:
 def test_the_fastest_at_the_first_time_need_not_be_at_the_second(scene: Scene) -> None:
     again = best_first(scene, 0.9, 0.8)
     scene.tuned(Clock(best_first(scene), again=again))
-    assert scene.verdict.configuration.implementations == scene.all(1)
+    assert implementations_of(scene.verdict.configuration) == scene.all(1)
 
 
 @pytest.mark.parametrize("ratio", [1.01, 0.999, 1.2])
@@ -238,14 +238,14 @@ def test_nothing_better_than_the_defaults_is_a_verdict_too(scene: Scene) -> None
     track = scene.tuned(steady(1.5))
     assert track.asked == []
     assert scene.levels() == {CLONE: 3}
-    assert scene.verdict.configuration.implementations == {}
+    assert implementations_of(scene.verdict.configuration) == {}
 
 
 @pytest.mark.parametrize("ratio", [1.01, 1.3])
 def test_who_wins_alone_and_loses_in_its_place_is_dropped(scene: Scene, ratio: float) -> None:
     track = scene.tuned(Clock(best_first(scene)), {scene.first.workload.hash: ratio})
     left = {scene.second.workload.hash: scene.others(scene.second)[0]}
-    assert scene.verdict.configuration.implementations == left
+    assert implementations_of(scene.verdict.configuration) == left
     assert [made for what, made in track.asked if what == CLONE] == [left]
     assert scene.levels()[PLACE] == 2 * 3  # what was dropped has its rows
 
@@ -253,7 +253,7 @@ def test_who_wins_alone_and_loses_in_its_place_is_dropped(scene: Scene, ratio: f
 def test_winners_that_lose_together_are_all_taken_back(scene: Scene) -> None:
     track = scene.tuned(Clock(best_first(scene)), together=lambda _: 1.1)
     assert [what for what, _ in track.asked] == [PLACE, CLONE]
-    assert scene.verdict.configuration.implementations == {}
+    assert implementations_of(scene.verdict.configuration) == {}
     assert scene.levels()[CLONE] == 3
     lost = [row for row in scene.rows if row.level == CLONE][:3]
     assert [row.ratio_low for row in lost] == pytest.approx([1.1] * 3)
@@ -265,7 +265,7 @@ def test_a_candidate_that_fails_at_the_second_time_is_out(scene: Scene) -> None:
     crashing = Clock(best_first(scene))
     crashing.failing = lambda job, made: job.rounds == ROUNDS and made.key in best
     scene.tuned(crashing)
-    assert scene.verdict.configuration.implementations == scene.all(1)
+    assert implementations_of(scene.verdict.configuration) == scene.all(1)
     failed = [row for row in scene.rows if row.status == "failed"]
     assert {(row.source, row.level, row.error) for row in failed} == {
         ("confirm", KERNEL, "it crashed")
@@ -305,7 +305,7 @@ def test_after_new_trials_it_is_confirmed_again(scene: Scene) -> None:
     new = {made.key for made in track.asked[2][1].values()}
     assert len({row.run_id for row in scene.rows}) == 2
     assert new - known  # what was found since
-    assert {made.key for made in scene.verdict.configuration.implementations.values()} == new
+    assert {made.key for made in implementations_of(scene.verdict.configuration).values()} == new
 
 
 def cited_rows(scene: Scene, text: str) -> list[Trial]:
@@ -354,7 +354,7 @@ def test_what_a_clone_ran_by_takes_part_and_stays_unless_beaten(scene: Scene, ra
     newest = Clock(lambda _, made: 0.5 if made.key in known else 0.3)
     track = scene.tuned(newest, together=faster_than(former, ratio), trials=TRIALS + 1)
     assert [what for what, _ in track.asked] == [PLACE, CLONE, CLONE]
-    assert scene.verdict.configuration.implementations == former
+    assert implementations_of(scene.verdict.configuration) == former
     assert scene.tuned(newest, trials=TRIALS + 1).asked == []  # judged, though nothing changed
 
 
@@ -368,7 +368,7 @@ def test_a_clock_that_was_set_back_changes_nothing(scene: Scene) -> None:
     )
     newest = Clock(lambda _, made: 0.5 if made.key in known else 0.3)
     assert scene.tuned(newest, together=faster_than(former, 0.8), trials=TRIALS + 1).asked
-    found = {made.key for made in scene.verdict.configuration.implementations.values()}
+    found = {made.key for made in implementations_of(scene.verdict.configuration).values()}
     assert not found & known
 
 
@@ -376,7 +376,7 @@ def test_a_clock_that_was_set_back_changes_nothing(scene: Scene) -> None:
 def test_noise_never_takes_away_what_was_confirmed(scene: Scene, again: float) -> None:
     scene.tuned(Clock(best_first(scene)))
     scene.tuned(steady(2.0), together=lambda _: again, trials=TRIALS + 1)
-    assert scene.verdict.configuration.implementations == scene.all(0)
+    assert implementations_of(scene.verdict.configuration) == scene.all(0)
 
 
 def test_what_is_shown_to_be_slower_than_the_defaults_goes(scene: Scene) -> None:
@@ -396,7 +396,7 @@ def test_a_task_keeps_what_it_ran_on_unless_that_is_beaten_by_itself(scene: Scen
 
     former = scene.all(0)
     scene.tuned(Clock(newest), together=faster_than(former, 0.8), trials=TRIALS + 1)
-    found = scene.verdict.configuration.implementations
+    found = implementations_of(scene.verdict.configuration)
     assert found[mine].key not in known
     other = scene.second.workload.hash
     assert found[other] == former[other]
@@ -414,7 +414,7 @@ def test_a_task_goes_back_to_its_default_where_that_is_faster_by_itself(scene: S
         Clock(lambda *_: 0.9, again=again), together=faster_than(former, 0.8), trials=TRIALS + 1
     )
     other = scene.second.workload.hash
-    assert scene.verdict.configuration.implementations == {other: former[other]}
+    assert implementations_of(scene.verdict.configuration) == {other: former[other]}
 
 
 def test_at_other_sizes_it_is_confirmed_again(scene: Scene) -> None:
@@ -563,7 +563,7 @@ def test_what_is_faster_in_half_of_the_rounds_only_is_hopeless(
 
 def test_a_race_times_kernels_in_their_places_and_the_whole() -> None:
     (subject,) = subjects_of(model(), "bounds")
-    made = Configuration({task.workload.hash: task.default for task in subject.tasks})
+    made = configuration_of({task.workload.hash: task.default for task in subject.tasks})
     raced = Race(subject.module, subject.function, subject.program.threads)
     for places, (ours, theirs) in zip(
         raced.places(made, subject.judged), raced.whole(made, subject.judged), strict=True

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from choosing import implementations_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_confirm import model
@@ -56,7 +57,7 @@ class Machine:
         """That of the clone: half of it is each workload's, and some go ill with others."""
         if not configuration:
             return 0.0
-        made = configuration.implementations
+        made = implementations_of(configuration)
         ill = random.Random(f"{self.seed} {sorted(configuration.words.items())}")
         return sum(self.true(w, one) for w, one in made.items()) / 2 + ill.uniform(-0.1, 0.2)
 
@@ -83,7 +84,7 @@ class Machine:
         return self
 
     def places(self, configuration: Configuration, judged: Weighted) -> list[dict[str, Pair]]:
-        made = configuration.implementations.items()
+        made = implementations_of(configuration).items()
         return [{w: self.pair(self.true(w, one)) for w, one in made} for _ in judged]
 
     def whole(self, configuration: Configuration, judged: Weighted) -> list[Pair]:
