@@ -244,12 +244,13 @@ def _unranked(b: Binding) -> str:
 
 def _step(call: KernelCall, sizes: Mapping[str, int]) -> dict[str, Any]:
     members = [b.op.name for b in call.workload.body.body]
+    able = [call] if sizes else call.each
     shape = tuple(evaluate(d, sizes) if sizes else d for d in call.binding.outs[0].type.shape)
     return {
         "name": "+".join(call.binding.origin),
         "op": "+".join(members),
         "shape": shape,
-        "kernel": call.implementation.template,
+        "kernel": " or ".join(dict.fromkeys(c.implementation.template for c in able)),
         "schedule": dict(call.implementation.schedule),
         "why": call.why,
         "strip": "",

@@ -197,10 +197,12 @@ class _Decider:
     def _implemented(
         self, b: Binding, workload: Workload, args: tuple[Atom, ...], select: Select, why: str
     ) -> KernelCall:
-        """The call by each implementation, all but the first within the first."""
-        first, *others = (self._by(b, workload, args, i, why) for i in select.implementations)
-        if not others:
-            return first
+        """The call by each implementation; tensors lie where all of them can reach them."""
+        each = [self._by(b, workload, args, i, why) for i in select.implementations]
+        if len(each) == 1:
+            return each[0]
+        pitched = frozenset.intersection(*(call.pitched for call in each))
+        first, *others = (replace(call, pitched=pitched) for call in each)
         return replace(first, larger=tuple(zip(select.thresholds, others, strict=True)))
 
     def _by(

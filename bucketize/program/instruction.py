@@ -48,7 +48,7 @@ class KernelCall:
     """The same call by other kernels: each from a size of the workload on, rising."""
 
     def __str__(self) -> str:
-        others = (f"  from {least} of {self.workload.size}: {call}" for least, call in self.larger)
+        others = (f"  from {least}: {call}" for least, call in self.larger)
         return "\n".join([f"{self.kernel}: {self.implementation} [{self.why}]", *others])
 
     @property

@@ -232,7 +232,7 @@ def test_fitting_finds_the_constants_of_convolutions(grid: str) -> None:
 
 def test_sizes_decide_the_algorithm_of_a_convolution() -> None:
     assert replay.chosen(TARGET).mean < 1.08
-    assert replay.chosen_by_wide(TARGET).mean < 0.9
+    assert 0.95 < replay.chosen_by_wide(TARGET).mean < 1.05
     found = {made.template for made in defaults(TARGET, wide=False).values()}
     assert found == {"conv2d", "winograd"}
 

@@ -11,17 +11,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_strip import Chain, check, data, images
+from test_strip import Chain, check, data, fire, images
 
 import bucketize
+from bucketize import ops
 from bucketize.compare import relative_error
 from bucketize.executable import Executable
 from bucketize.inspect.predict import predicted
 from bucketize.interpret import evaluate_module
-from bucketize.ir import Module
+from bucketize.ir import Const, Module
 from bucketize.kernel.select import Select
 from bucketize.kernel.template import Implementation
-from bucketize.kernel.templates import candidates
+from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload
 from bucketize.link import strip
 from bucketize.link.choice import chosen, runs
@@ -41,7 +42,8 @@ SHAPES = ((1, 8, 40, 31), (1, 8, 9, 7), (3, 8, 17, 9), (2, 8, 2, 64), (5, 8, 1, 
 
 def module() -> Module:
     chain = Chain(data(N, 8, H, W)).conv(24).emit(bucketize.ops.relu).conv(24, 3).conv(16, 3)
-    return Module({"main": chain.emit(bucketize.ops.relu).conv(16).fn()})
+    fire(chain.emit(bucketize.ops.relu))
+    return Module({"main": chain.conv(16).fn()})
 
 
 def calls(program: Program) -> Sequence[KernelCall]:
@@ -58,8 +60,8 @@ def several(workload: Workload, thresholds: Sequence[int]) -> Select:
     return Select(tuple(each[i % len(each)] for i in range(count)), tuple(thresholds))
 
 
-def selecting(thresholds: Sequence[int], threads: int = 1) -> Program:
-    asked = partial(decide, module(), target=host(), threads=threads, executor="auto")
+def selecting(thresholds: Sequence[int], threads: int = 1, mod: Module | None = None) -> Program:
+    asked = partial(decide, mod or module(), target=host(), threads=threads, executor="auto")
     loads = {c.workload.hash: c.workload for c in calls(asked(defaults))}
     selects = {name: several(load, thresholds) for name, load in loads.items()}
     return asked(lambda _: Configuration(selects))
@@ -87,6 +89,31 @@ def test_any_kernel_gives_what_the_model_means_at_any_size(
     assert bool(groups) is stripped
 
 
+def joined() -> Module:
+    """Two convolutions without a bias, which loops are for, too: each is a part of an image."""
+    chain, rng = Chain(data(N, 1, H, W)), np.random.default_rng(0)
+    parts = []
+    for _ in range(2):
+        weights = Const(rng.standard_normal((4, 1, 1, 1), dtype=np.float32))
+        parts.append(chain.b.emit(ops.conv2d, chain.x, weights))
+    chain.made = chain.b.emit(ops.concat, *parts, axis=1)
+    return Module({"main": chain.conv(1).fn()})
+
+
+def test_tensors_lie_where_each_of_the_kernels_can_read_and_write_them() -> None:
+    program, abilities = selecting((100, 700), mod=joined()), []
+    exe = Executable(link(program), joined(), 0.0)
+    for n, _, h, w in SHAPES:
+        x = images(n, 1, h, w)
+        want = evaluate_module(joined(), x)
+        assert relative_error(np.asarray(exe.run(x=x)), np.asarray(want)) < 1e-5
+    for call in calls(program):
+        own = [TEMPLATES[c.implementation.template].pitched(c.workload) for c in call.each]
+        assert {c.pitched for c in call.each} == {frozenset.intersection(*own)}
+        abilities.append(len(set(own)))
+    assert max(abilities) > 1
+
+
 def test_explain_and_profile_name_the_kernel_that_runs() -> None:
     program = selecting((100, 700))
     exe = executable(program)
@@ -105,7 +132,7 @@ def test_explain_and_profile_name_the_kernel_that_runs() -> None:
 
 def test_the_text_tells_all_of_them() -> None:
     program = selecting((100,))
-    assert len(calls(program)) == str(program).count("\n    from 100 of ")
+    assert len(calls(program)) == str(program).count("\n    from 100: k_")
 
 
 def test_a_saved_program_holds_all_of_them(tmp_path: Path) -> None:
