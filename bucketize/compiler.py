@@ -11,6 +11,7 @@ from pathlib import Path
 from bucketize.errors import unknown_name, warn
 from bucketize.executable import Executable
 from bucketize.inspect.calibrate import calibrated
+from bucketize.inspect.predict import constant_bytes
 from bucketize.ir import Module, check_module
 from bucketize.kernel.build import Building
 from bucketize.kernel.templates import TEMPLATES
@@ -28,6 +29,7 @@ from bucketize.runtime.thread_pool import check_threads
 
 EXECUTORS = ("auto", "graph", "vm")
 MOST_THREADS = 1024  # of a machine that is not at hand
+MUCH = 2  # times the bytes of the weights that may be packed without a word
 SHOWN = 3  # illegal clones that a warning names
 LOGGER = logging.getLogger("bucketize")
 
@@ -97,6 +99,7 @@ def compile(  # noqa: PLR0913  options by name
     executable = Executable(image, mod, time.perf_counter() - start)
     LOGGER.info("%s", executable.counts)
     _warn_of_illegal(program)
+    _warn_of_open(executable)
     return executable
 
 
@@ -109,6 +112,23 @@ def _warn_of_illegal(program: Program) -> None:
         warn(
             f"{len(refusals)} of {len(program.clones)} clones are not legal and refuse every run "
             f"({named}): {reason}"
+        )
+
+
+def _warn_of_open(executable: Executable) -> None:
+    """Say what symbols without a top cost: kernels for sizes that may never come."""
+    routines = executable.program.routines.made().values()
+    symbols = (s for r in routines for p in r.params for s in p.type.symbols())
+    unbounded = ", ".join(sorted({s.name for s in symbols if s.hi is None}))
+    calls = dict.fromkeys(call for r in routines for call in r.calls())
+    several, packed = sum(bool(c.larger) for c in calls), executable.constant_bytes()
+    weights = constant_bytes(calls)
+    if unbounded and several and packed > MUCH * weights:
+        warn(
+            f"nothing bounds {unbounded} from above: small sizes and large ones have kernels of "
+            f"their own in {several} of {len(calls)} calls, and weights of {weights / 2**20:.0f} "
+            f"MiB are packed for all of them, {packed / 2**20:.0f} MiB; bounds (bounds={{...}}, "
+            f"--dim SYMBOL=LO..HI) leave out what never comes"
         )
 
 
