@@ -13,7 +13,7 @@ import numpy as np
 from bucketize.errors import TypeRelError
 from bucketize.kernel.workload import Workload
 from bucketize.ops.window.image import planes
-from bucketize.types import Column, Dim, Points, Symbol, bounds, substitute, symbols
+from bucketize.types import Column, Dim, Points, Symbol, bounds, evaluate, substitute, symbols
 
 SHARES = 0.0, 0.5, 1.0
 LENGTHS = 1, 256
@@ -58,13 +58,26 @@ def points(workload: Workload, boxes: tuple[Box, ...] = ((),)) -> TypicalPoints:
 
 
 def slices(workload: Workload, box: Box, count: int) -> tuple[Box, ...]:
-    """A box cut into so many, from the least sizes to the greatest; its symbols grow together."""
+    """A box cut into so many at most, whose symbols grow together: each begins at a larger size."""
     own = {s.name: s for s in box}
     ranges = [
         (s.name, [between(s.lo, s.hi, k / count, ends) for k in range(count + 1)])
         for s, ends in ((own.get(s.name, s), _ends(s, workload)) for s in set(_symbols(workload)))
     ]
-    return tuple(tuple(Symbol(n, cuts[k], cuts[k + 1]) for n, cuts in ranges) for k in range(count))
+    cut: list[Box] = []
+    largest = 0
+    for k in range(count):
+        one = tuple(Symbol(name, cuts[k], cuts[k + 1]) for name, cuts in ranges)
+        size = least_size(workload, one)
+        if size > largest:
+            cut.append(one)
+            largest = size
+    return tuple(cut)
+
+
+def least_size(workload: Workload, box: Box) -> int:
+    """The size of the workload at the low end of a box."""
+    return evaluate(workload.size, {s.name: s.lo for s in box})
 
 
 @lru_cache(maxsize=4)

@@ -16,7 +16,7 @@ from bucketize.kernel.gemm.cost import cold_bytes
 from bucketize.kernel.select import Select
 from bucketize.kernel.template import Implementation, Template
 from bucketize.kernel.templates import TEMPLATES, candidates
-from bucketize.kernel.typical import SHARES, Box, TypicalPoints, points, slices
+from bucketize.kernel.typical import SHARES, Box, TypicalPoints, least_size, points, slices
 from bucketize.kernel.workload import Workload
 from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
@@ -125,8 +125,8 @@ def _select(
         return Select((usual,))
     way = [implementations[i] for i in _cheapest(np.array(logs))]
     starts = [k for k in range(1, len(way)) if way[k] != way[k - 1]]
-    least = [evaluate(workload.size, {s.name: s.lo for s in boxes[k]}) for k in starts]
-    return Select((way[0], *(way[k] for k in starts)), tuple(least))
+    least = tuple(least_size(workload, boxes[k]) for k in starts)
+    return Select((way[0], *(way[k] for k in starts)), least)
 
 
 def _cheapest(logs: Floats) -> list[int]:

@@ -29,7 +29,7 @@ from bucketize.kernel.loops.cost import FITTED, KINDS, Steps
 from bucketize.kernel.select import Select
 from bucketize.kernel.template import TEMPLATES, Implementation, Template
 from bucketize.kernel.templates import candidates
-from bucketize.kernel.typical import TypicalPoints, between, points
+from bucketize.kernel.typical import TypicalPoints, between, points, slices
 from bucketize.kernel.workload import Workload
 from bucketize.lower.cost import _cheapest, default_of, defaults_of, selects_of
 from bucketize.machine.speed import TYPICAL
@@ -259,6 +259,15 @@ def test_a_wide_range_has_several_implementations_and_each_pays() -> None:
         gains.append(seconds(load, usual, sizes, TARGET) / seconds(load, chosen, sizes, TARGET))
     assert min(gains) > 1 / 1.2
     assert max(gains) > 1.2
+
+
+def test_slices_begin_at_rising_sizes() -> None:
+    """Of 1 to 8 lines, each for 32 of the image, the first few would begin with one."""
+    h = Symbol("H", 1, 256)
+    load = image(1, (h - 1) // 32 + 1, 4)
+    cut = slices(load, (), 6)
+    assert [(one.lo, one.hi) for (one,) in cut] == [(1, 3), (40, 102), (102, 256)]
+    assert [evaluate(load.size, {"H": one.lo}) for (one,) in cut] == [1, 2, 4]
 
 
 def test_a_narrow_range_has_one() -> None:
