@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -24,8 +25,8 @@ from bucketize.types import ANY, Dim, Sizes, evaluate, symbols
 
 LESS = 0.9  # of the time: models of different templates are off by as much
 WIDE = 16  # times the elements of a result, from the least to the most, that one kernel should do
-STEP = 2  # times as many are in the next slice of a range
-SLICES = 12
+STEP = math.sqrt(2)  # times as many are in the next slice of a range
+SLICES = 24
 GAIN = 0.15  # of the time of a slice, or of several together, that a further kernel takes off
 
 Weighted: TypeAlias = Sequence[tuple[Sizes, float]]
@@ -83,13 +84,14 @@ def selects_of(
     It is what `defaults_of` says, or where a box is wide several implementations.
     """
     usual = defaults_of(workload, able, target, boxes)
-    pairs = zip(boxes, usual, _slices(workload, able, boxes), strict=True)
-    return [
-        _select(workload, able, target, i, slices(workload, box, count))
-        if count > 1
-        else Select((i,))
-        for box, i, count in pairs
-    ]
+    selects = []
+    for box, one, count in zip(boxes, usual, _slices(workload, able, boxes), strict=True):
+        select = Select((one,))
+        if count > 1:
+            with suppress(TypeRelError):  # some sizes have no value, as in `defaults_of`
+                select = _select(workload, able, target, one, slices(workload, box, count))
+        selects.append(select)
+    return selects
 
 
 def _slices(workload: Workload, able: Sequence[Template], boxes: tuple[Box, ...]) -> list[int]:
@@ -115,14 +117,11 @@ def _select(
     if len(each) == 1 or len(kept) < len(within):
         return Select((usual,))
     first, implementations = able[0].name, list(each.values())
-    try:
-        logs = [
-            _mean_logs(workload, [i] * len(boxes), within, kept, target)
-            + (math.log(LESS) if i.template == first else 0.0)
-            for i in implementations
-        ]
-    except TypeRelError:  # as in `defaults_of`
-        return Select((usual,))
+    logs = [
+        _mean_logs(workload, [i] * len(boxes), within, kept, target)
+        + (math.log(LESS) if i.template == first else 0.0)
+        for i in implementations
+    ]
     way = [implementations[i] for i in _cheapest(np.array(logs))]
     starts = [k for k in range(1, len(way)) if way[k] != way[k - 1]]
     least = tuple(least_size(workload, boxes[k]) for k in starts)
