@@ -30,6 +30,7 @@ TESTS = (
     *("tests/machine/test_target.py", "tests/kernel/test_integer.py"),
     *("tests/kernel/test_kernel_build.py", "tests/kernel/test_kernel_bytes.py"),
     *("tests/kernel/test_pool.py", "tests/kernel/test_vector.py", "tests/link/test_memory.py"),
+    "tests/kernel/test_vector_templates.py::test_the_highest_tiles_of_this_machine",
     *("tests/runtime/test_thread_pool.py", "tests/save/test_save.py", "tests/save/test_trust.py"),
 )
 """Of all others some ask nothing of the processor, some would take hours, and those that compare
