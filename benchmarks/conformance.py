@@ -6,7 +6,8 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import click
 import numpy as np
@@ -26,6 +27,7 @@ from onnx.backend.test.loader import load_model_tests
 import bucketize
 from benchmarks.figure import EXACT, Figure
 from bucketize.errors import UnsupportedModelError
+from bucketize.executable import Executable
 from bucketize.ir import Module
 from bucketize.onnx import from_onnx
 from bucketize.progress import progress_bar
@@ -151,10 +153,47 @@ def apart(got: Any, wanted: Any, rtol: float, atol: float) -> str | None:
     return None if np.allclose(got, want, rtol, atol, equal_nan=True) else "other elements"
 
 
-def judged(case: Case, mode: Callable[[ModelProto], Module]) -> tuple[str, str]:
-    """Whether what is compiled is equal, apart, refused or failed, and why."""
+Supply: TypeAlias = Callable[[str, Case], Executable]
+"""The executable of a test in a mode; raises UnsupportedModelError where there is none."""
+
+
+def compiled(mode: str, case: Case) -> Executable:
+    """It is compiled for this machine."""
+    return bucketize.compile(MODES[mode](case.model))
+
+
+def writes(place: Path, target: str) -> Supply:
+    """It is compiled, once for this machine, and once for another one to be saved."""
+
+    def supply(mode: str, case: Case) -> Executable:
+        mod = MODES[mode](case.model)
+        (place / mode).mkdir(parents=True, exist_ok=True)
+        bucketize.compile(mod, target=target).save(_path(place, mode, case))
+        return bucketize.compile(mod)
+
+    return supply
+
+
+def reads(place: Path) -> Supply:
+    """It was saved, or else it was refused."""
+
+    def supply(mode: str, case: Case) -> Executable:
+        path = _path(place, mode, case)
+        if not path.exists():
+            raise UnsupportedModelError("no program was saved")
+        return bucketize.load(path)
+
+    return supply
+
+
+def _path(place: Path, mode: str, case: Case) -> Path:
+    return place / mode / f"{case.name}.bkt"
+
+
+def judged(case: Case, mode: str, supply: Supply) -> tuple[str, str]:
+    """Whether what an executable gives is equal, apart, refused or failed, and why."""
     try:
-        results = bucketize.compile(mode(case.model)).run(*case.inputs)
+        results = supply(mode, case).run(*case.inputs)
     except UnsupportedModelError as e:
         reason = str(e).splitlines()[-1].partition(" x ")[2] or str(e)
         return "refused", reason.rpartition(" (")[0] or reason
@@ -166,12 +205,20 @@ def judged(case: Case, mode: Callable[[ModelProto], Module]) -> tuple[str, str]:
 
 @click.command()
 @click.option("-m", "--mode", "modes", multiple=True, type=click.Choice([*MODES]), help="Only it.")
-def main(modes: Sequence[str]) -> None:
-    """ONNX's own tests of nodes, compiled: how many are equal, refused or apart, or fail."""
+@click.option("--save", type=click.Path(path_type=Path), help="Programs for --target, too.")
+@click.option("--target", default="neoverse-v1", show_default=True, help="Another processor.")
+@click.option("--load", type=click.Path(path_type=Path), help="Run what was saved there.")
+def main(modes: Sequence[str], save: Path | None, target: str, load: Path | None) -> None:
+    """ONNX's own tests of nodes, compiled: how many are equal, refused or apart, or fail.
+
+    What one machine saves another may load: results on both are held to what ONNX recorded.
+    """
+    supply = compiled if save is None else writes(save, target)
+    supply = supply if load is None else reads(load)
     all_of = cases()
     rows, told = [], []
     for mode in modes or MODES:
-        found = _all_judged(all_of, mode)
+        found = _all_judged(all_of, mode, supply)
         counts = Counter(verdict for _, verdict, _ in found)
         rows.append({"mode": mode} | {verdict: counts[verdict] for verdict in VERDICTS})
         told += [f"{v}, {mode}: {name}: {why}" for name, v, why in found if v in WRONG]
@@ -179,12 +226,12 @@ def main(modes: Sequence[str]) -> None:
     click.echo("\n".join([whole(fields_of(rows)), *told]))
 
 
-def _all_judged(all_of: Sequence[Case], mode: str) -> list[tuple[str, str, str]]:
+def _all_judged(all_of: Sequence[Case], mode: str, supply: Supply) -> list[tuple[str, str, str]]:
     found = []
     with progress_bar(mode) as tell:
         for i, case in enumerate(all_of):
             tell(case.name, i, len(all_of))
-            found.append((case.name, *judged(case, MODES[mode])))
+            found.append((case.name, *judged(case, mode, supply)))
     return found
 
 
@@ -195,5 +242,7 @@ def _refused(mode: str, reasons: Sequence[str]) -> list[str]:
 
 def quick() -> list[Figure]:
     """One test in twenty, as shipped."""
-    counts = Counter(verdict for _, verdict, _ in _all_judged(cases()[::20], "as shipped"))
+    counts = Counter(
+        verdict for _, verdict, _ in _all_judged(cases()[::20], "as shipped", compiled)
+    )
     return [Figure.of(verdict, EXACT, [counts[verdict]]) for verdict in VERDICTS]

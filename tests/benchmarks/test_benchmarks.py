@@ -33,6 +33,8 @@ from bucketize import ops
 from bucketize.ir import Builder, Module, Var
 from bucketize.kernel.template import Implementation
 from bucketize.log.log import rows
+from bucketize.machine.named import KNOWN, named
+from bucketize.machine.target import processor
 from bucketize.tune.task import Point, Task
 from bucketize.types import Symbol, tensor
 
@@ -222,7 +224,9 @@ def test_a_node_of_a_large_file_has_its_cost(capsys: Output) -> None:
     assert scale.growth(before, after | {"compile_s": 12}) == pytest.approx(2)
 
 
-def test_tests_of_onnx_are_counted(monkeypatch: Patch, capsys: Output) -> None:
+@pytest.fixture
+def nodes(monkeypatch: Patch) -> None:
+    """Five tests in place of ONNX's."""
     x = np.ones((2, 3), np.float32)
     graphs = {
         "right": ("(float[2, 3] x) => (float[2, 3] y) { y = Relu(x) }", x),
@@ -236,6 +240,10 @@ def test_tests_of_onnx_are_counted(monkeypatch: Patch, capsys: Output) -> None:
         for name, (graph, want) in graphs.items()
     ]
     monkeypatch.setattr(conformance, "cases", lambda: made)
+
+
+@pytest.mark.usefixtures("nodes")
+def test_tests_of_onnx_are_counted(capsys: Output) -> None:
     conformance.main([], standalone_mode=False)
     told = capsys.readouterr().out
     assert re.findall(r"^(.*\w) +1 +1 +2 +1$", told, re.M) == [*conformance.MODES]
@@ -243,3 +251,22 @@ def test_tests_of_onnx_are_counted(monkeypatch: Patch, capsys: Output) -> None:
     assert "apart, without ranks: of another shape: float32[2, 3], expected float32[1, 3]" in told
     assert "failed, as shipped: too far: ShapeError: " in told
     assert "refused 1, as shipped: ai.onnx 20 ImageDecoder: " in told
+
+
+@pytest.mark.usefixtures("nodes")
+def test_what_another_machine_saved_comes_to_the_same(tmp_path: Path, capsys: Output) -> None:
+    here = [name for name in KNOWN if named(name).processor.runs_on(processor())]
+    if not here:
+        pytest.skip("no processor that has a name has no more than this one")
+    mode = ["-m", "as shipped"]
+    conformance.main([*mode, "--save", str(tmp_path), "--target", here[0]], standalone_mode=False)
+    saved = capsys.readouterr().out
+    assert len([*tmp_path.glob("as shipped/*.bkt")]) == 4
+    conformance.main([*mode, "--load", str(tmp_path)], standalone_mode=False)
+    loaded = capsys.readouterr().out
+    told, again = (text.partition("refused 1")[0] for text in (saved, loaded))
+    assert told == again
+    assert "refused 1, as shipped: no program was saved" in loaded
+    (tmp_path / "as shipped/right.bkt").write_bytes(b"")
+    conformance.main([*mode, "--load", str(tmp_path)], standalone_mode=False)
+    assert "failed, as shipped: right: ProgramError: " in capsys.readouterr().out

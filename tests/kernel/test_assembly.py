@@ -6,7 +6,7 @@ It is emitted as text and read, never run. LLVM's comments tell what is a loop w
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from types import ModuleType
 
@@ -17,9 +17,11 @@ from test_vector_templates import Case, N, S, convolution, dense, product, score
 from bucketize.inspect import roofline
 from bucketize.kernel.depthwise import template as depthwise
 from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE
-from bucketize.kernel.gemm import matmul
-from bucketize.kernel.gemm.schedule import tiles
+from bucketize.kernel.gemm import cost, matmul
+from bucketize.kernel.gemm.macrokernel import CHUNK
+from bucketize.kernel.gemm.schedule import Tiling, tiles
 from bucketize.kernel.object import machine
+from bucketize.kernel.product import Product
 from bucketize.kernel.template import Schedule
 from bucketize.kernel.winograd import template as winograd
 from bucketize.machine.named import X86_LINUX, named
@@ -94,7 +96,7 @@ def innermost(assembly: str) -> list[Loop]:
             headers.add((function, header))
         elif within := WITHIN.search(line):
             header = header or within[1]
-        elif line.startswith("\t") and not line.startswith("\t."):
+        elif line.startswith("\t") and not line.startswith(("\t.", "\t//")):
             lines[function, header].append(line)
     loops = [Loop(f, tuple(lines[f, h])) for f, h in sorted(headers)]
     return [loop for loop in loops if loop.sums]
@@ -238,6 +240,29 @@ def test_arm_multiplies_by_an_element(processor: Processor) -> None:
         for loop in turns:
             assert all(re.search(r"\.s\[\d\]", line) for line in loop.lines if SUM.search(line))
             assert not any(re.search(r"\t(?:ld1r|dup)\s", line) for line in loop.lines)
+
+
+@pytest.mark.parametrize("name", ["neoverse-n1", "neoverse-v1"])
+def test_arm_spends_little_on_what_is_no_multiply_add(name: str) -> None:
+    """Instructions of the loops of 256 x 768 x 768, each as often as it turns, on the default.
+
+    The tiles of a chunk ask for the next part of B together, a line in each step of a turn.
+    """
+    target, (rows, columns, depth) = named(name), (256, 768, 768)
+    schedule = cost.best(Product((rows,), columns, depth), target)
+    tiling = Tiling.of(schedule)
+    loops = product_loops("dense", schedule, target, target.processor)
+    count = -(-rows // tiling.mr)
+    assert tiling.nr * FLOAT_BYTES == LINE
+    fetches = -(-count // CHUNK) / count  # of all turns
+    total = 0.0
+    for height, times in Counter((rows + i) // count for i in range(count)).items():
+        mine = [loop for loop in loops if loop.function.endswith(f".tile{height}")]
+        (fetching,) = (loop for loop in mine if any("pldl2keep" in line for line in loop.lines))
+        plain = min(mine, key=lambda loop: len(loop.lines) / loop.sums)
+        turn = fetches * len(fetching.lines) + (1 - fetches) * len(plain.lines)
+        total += times * height * turn / plain.sums
+    assert total <= 1.15 * rows
 
 
 def test_a_tile_that_does_not_fit_is_noticed() -> None:

@@ -321,6 +321,18 @@ def test_the_highest_tiles_of_each_width(rows: int, vectors: int) -> None:
     check(case, {"mr": rows, "nr": vectors * TALL.lanes, "kc": 0}, TALL)
 
 
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("vectors", [1, 2, 3, 4])
+def test_the_highest_tiles_of_this_machine(vectors: int, packed: bool) -> None:
+    """By depths of a turn of its loop and a few steps more, fetching or not, and in passes."""
+    target, sizes = host(), tuple({"N": n} for n in (1, 2, 5, 9, 31))
+    rows, width = tallest(target)[vectors], vectors * target.lanes
+    constant, place = ((1,), {}) if packed else ((), {"copy": "no"})
+    for depth in (7, 157):
+        case = Case(matmul.TEMPLATE, product, ((N, depth), (depth, 130)), sizes, constant)
+        check(case, {"mr": rows, "nr": width, "kc": 128, **place}, target)
+
+
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_pads_times_what_is_not_finite_are_no_numbers(target: Target, value: float) -> None:

@@ -186,7 +186,8 @@ def test_a_restricted_process_compiles_for_its_vectors_alone(name: str, tmp_path
 def test_the_command_line_tells_which_vectors_there_are() -> None:
     done = run("pdp11", "-m", "bucketize.cli", "compile", "zoo:mlp")
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: no {VARIABLE} of this {processor().cpu} named")
+    *_, said = done.stderr.splitlines()  # a slow machine tells how far it is, too
+    assert said.startswith(f"error: no {VARIABLE} of this {processor().cpu} named")
 
 
 # --- another processor, by its name ---------------------------------------------------------------

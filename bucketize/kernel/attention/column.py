@@ -6,8 +6,9 @@ from llvmlite import ir
 
 from bucketize.kernel.emit.vector import POINTER, WORD, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
-from bucketize.kernel.gemm.microkernel import TileForm, Tiles
+from bucketize.kernel.gemm.microkernel import TileForm
 from bucketize.kernel.gemm.store import Words, put_rows
+from bucketize.kernel.gemm.tiles import Tiles
 
 JOB = ("rows", "a", "a_step", "b", "b_step", "c", "c_step", "columns", "units", "e0", "e0_step")
 """What the function is told: where A, the panel and the result are, and one operand."""

@@ -320,8 +320,13 @@ class Writer:
         body: Callable[[ir.Value, Values], Values | None],
         carried: Sequence[ir.Value] = (),
         step: Size = 1,
+        *,
+        below_zero: bool = False,
     ) -> Values:
-        """`for i in range(start, stop, step): carried = body(i, carried)`; gives the last ones."""
+        """`for i in range(start, stop, step): carried = body(i, carried)`; gives the last ones.
+
+        It may begin `below_zero` if it says so.
+        """
         b, first, last = self.builder, self.word(start), self.word(stop)
         before, inside, after = b.block, b.append_basic_block("loop"), b.append_basic_block("done")
         b.cbranch(b.icmp_signed("<", first, last), inside, after)
@@ -330,7 +335,8 @@ class Writer:
         index.add_incoming(first, before)
         turned = [self.phi((v, before)) for v in carried]
         new = body(index, list(turned)) or []
-        following, end = b.add(index, self.word(step), flags=["nsw", "nuw"]), b.block
+        flags = ["nsw"] if below_zero else ["nsw", "nuw"]
+        following, end = b.add(index, self.word(step), flags=flags), b.block
         index.add_incoming(following, end)
         for phi, value in zip(turned, new, strict=True):
             phi.add_incoming(value, end)

@@ -16,8 +16,9 @@ from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE, WORD, WORD_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.level import offsets
-from bucketize.kernel.gemm.microkernel import TileForm, Tiles
+from bucketize.kernel.gemm.microkernel import TileForm
 from bucketize.kernel.gemm.store import Words
+from bucketize.kernel.gemm.tiles import Tiles
 
 CHUNK = 16
 """Tiles of rows that one pass over a block of the depth covers: their sums, 16 x 6 rows x 64

@@ -15,15 +15,15 @@ from typing import TypeAlias
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import BIT, FLOAT_BYTES, LINE, POINTER, Size, Values, Writer
+from bucketize.kernel.emit.vector import BIT, FLOAT_BYTES, LINE, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.schedule import Tile
-from bucketize.kernel.gemm.store import Store, Words, finisher
-from bucketize.machine.target import ARM, system_of
+from bucketize.kernel.gemm.store import Store, Words
 from bucketize.ops.rounding import FORMATS
 
 Turn: TypeAlias = Callable[[ir.Value, Values], Values]
 Splats: TypeAlias = list[Callable[[], ir.Value]]
+"""What writes an element of each row of A in every lane."""
 Fetch: TypeAlias = Callable[[ir.Value, ir.Value, int], None]
 """Asks for memory in a turn of so many steps, given the first, and where its B is."""
 
@@ -129,34 +129,14 @@ class TileForm(Tile):
         return (*names, *operands, *(f"{t}{m}" for t in tables for m in range(self.mr)))
 
 
-class Tiles:
-    """The functions that compute one tile, one for each height: void(block, frame)."""
-
-    def __init__(self, w: Writer, form: TileForm) -> None:
-        self.form = form
-        self.finish = finisher(w, form)
-        heights = range(form.least, form.mr + 1)
-        self.functions = {h: w.define(f"tile{h}", [POINTER, POINTER], self._of(h)) for h in heights}
-
-    def call(self, w: Writer, height: ir.Value, block: ir.Value, frame: ir.Value) -> None:
-        """Compute the tile of this height that the frame describes."""
-        with w.cases(height) as case:
-            for h, function in self.functions.items():
-                with case(h):
-                    w.call(function, [block, frame])
-
-    def _of(self, height: int) -> Callable[..., None]:
-        return lambda w, block, frame: _Tile(w, self, block, frame, height).write()
-
-
-class _Tile:
-    """The body of one tile function."""
+class RegisterTile:
+    """The body of one tile function, void(block, frame)."""
 
     def __init__(
-        self, w: Writer, tiles: Tiles, block: ir.Value, frame: ir.Value, height: int
+        self, w: Writer, form: TileForm, finish: ir.Function, height: int, *arguments: ir.Value
     ) -> None:
-        self.w, self.form, self.tiles, self.height = w, tiles.form, tiles, height
-        self.arguments = block, frame
+        self.w, self.form, self.finish, self.height = w, form, finish, height
+        self.arguments = block, frame = arguments
         self.block = Words(w, block, self.form.block_names)
         self.frame = Words(w, frame, self.form.frame_names)
         self.cells = [(m, v) for m in range(height) for v in range(self.form.vectors)]
@@ -204,7 +184,7 @@ class _Tile:
         def through_memory() -> None:
             memory = w.scratch(self.height * form.width * FLOAT_BYTES)
             self.spill(sums, memory)
-            w.call(self.tiles.finish, [*self.arguments, memory, 0, self.height])
+            w.call(self.finish, [*self.arguments, memory, 0, self.height])
 
         def at_once() -> None:
             store = Store(w, form, *self.arguments)
@@ -285,9 +265,7 @@ class _Tile:
             return self.turns(depth, rows, b, sums, lambda *_: None)
 
         def shared() -> Values:
-            return self.turns(
-                depth, rows, b, sums, lambda k, _, n: self.fetch_ahead(self.w.add(done, k), n)
-            )
+            return self.shared_turns(depth, rows, b, sums, done)
 
         def stream() -> Values:
             return self.turns(depth, rows, b, sums, lambda _, at, n: self.fetch_stream(at, n))
@@ -296,6 +274,16 @@ class _Tile:
             return shared()
         alone = self.w.compare(self.frame.word("alone"), "!=", 0)
         return self.either(alone, stream, shared)
+
+    def shared_turns(
+        self, depth: ir.Value, rows: Values, b: ir.Value, sums: Values, done: Size
+    ) -> Values:
+        """The same, by a tile that fetches its share of what comes next."""
+
+        def fetch(k: ir.Value, _: ir.Value, steps: int) -> None:
+            self.fetch_ahead(self.w.add(done, k), steps)
+
+        return self.turns(depth, rows, b, sums, fetch)
 
     def turns(
         self, depth: ir.Value, rows: Values, b: ir.Value, sums: Values, fetch: Fetch
@@ -312,10 +300,10 @@ class _Tile:
                 if fetches:
                     fetch(k, at, steps)
                 chains = self.apart(sums)
-                splats = self.splats(here, steps)
                 for u in range(steps):
-                    chain, mine = u % len(chains), splats(u)
-                    chains[chain] = self.step(mine, w.at(at, w.mul(b_step, u)), chains[chain])
+                    chain = u % len(chains)
+                    splats: Splats = [partial(w.load_splat, w.item(r, u)) for r in here]
+                    chains[chain] = self.step(splats, w.at(at, w.mul(b_step, u)), chains[chain])
                 return [s for chain in chains for s in chain]
 
             return body
@@ -359,41 +347,33 @@ class _Tile:
 
         They are asked for at the begin of the tile's reduction, until it has had its share.
         """
-        w = self.w
+        unasked = self.w.compare(k, "<", self.frame.word("lines"))
+        self.w.when(unasked, lambda: self.fetch_share(k, steps))
 
-        def share() -> None:
-            at = w.at(self.frame.pointer("ahead"), w.mul(k, LINE))
-            for line in range(steps):
-                w.prefetch(w.at(at, line * LINE), SECOND)
-
-        w.when(w.compare(k, "<", self.frame.word("lines")), share)
+    def fetch_share(self, k: Size, steps: int) -> None:
+        """Ask for lines of that part, from line `k` on."""
+        at = self.w.at(self.frame.pointer("ahead"), self.w.mul(k, LINE))
+        for line in range(steps):
+            self.w.prefetch(self.w.at(at, line * LINE), SECOND)
 
     def fetch_stream(self, b: ir.Value, steps: int) -> None:
         """Ask for what the tile itself, which is alone, is about to read from `b` on."""
         for line in range(0, steps * self.form.b_step, LINE):
             self.w.prefetch(self.w.beyond(b, STREAM + line), FIRST)
 
-    def splats(self, rows: Values, steps: int) -> Callable[[int], Splats]:
-        """What writes, for a step of a turn, an element of each row of A in every lane.
-
-        Arm multiplies by an element of a vector: those of a turn are loaded at once.
-        """
-        w = self.w
-        if steps != w.lanes or system_of(w.module.triple)[0] != ARM:
-            return lambda u: [partial(w.load_splat, at) for at in [w.item(r, u) for r in rows]]
-        loaded = [w.load(row) for row in rows]
-        return lambda u: [partial(w.shuffle, x, x, [u] * steps) for x in loaded]
-
     def step(self, splats: Splats, b: ir.Value, sums: Values) -> Values:
         """One step of the reduction: an outer product."""
-        w = self.w
-        vectors = [self.load_b(b, v * w.lanes) for v in range(self.form.vectors)]
+        w, vectors = self.w, self.row_of(b)
         new: Values = []  # one row after the other, so that one splat is alive at a time
         for m, splat_of in enumerate(splats):
             splat = splat_of()
             mine = sums[m * len(vectors) : (m + 1) * len(vectors)]
             new += [w.fma(splat, v, s) for v, s in zip(vectors, mine, strict=True)]
         return new
+
+    def row_of(self, b: ir.Value) -> Values:
+        """The vectors of a step of B."""
+        return [self.load_b(b, v * self.w.lanes) for v in range(self.form.vectors)]
 
     def load_b(self, b: ir.Value, column: int) -> ir.Value:
         """A vector of B."""

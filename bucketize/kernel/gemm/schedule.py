@@ -13,8 +13,10 @@ from bucketize.ops.rounding import PLAIN
 
 KC = (0, 128, 256, 512)  # 0: all of it in one pass
 PREFERRED = (128, 256, 512, 0)  # depths of a pass, where a model sees no difference
+OF_NARROW = (512, 256, 128, 0)  # the same of panels that are as narrow as those of NEON
 MOST_ROWS = 14
-SPARE = 4  # registers that LLVM needs beside sums and factors, on Arm
+NEON = "neon"
+SPARE = 3  # registers that LLVM needs beside sums and factors, on Arm
 HIGH = 12
 """Rows of a tile that x86-64 has registers for the addresses of: 13 rows of two vectors of 16 took
 1.04 to 2.2 times as long in one tile as in two, on two processors."""
@@ -60,8 +62,8 @@ def tallest(target: Target) -> dict[int, int]:
     Each row needs an address, too: with 16 registers, sums of more than 8 rows of one vector leave
     them, and 14 took 1.2 to 1.5 times as long as 8. Arm keeps elements of each row in a vector.
     """
-    if target.processor.vectors == "neon":
-        return {v: (target.registers - v - SPARE) // (v + 1) // 2 * 2 for v in range(1, 5)}
+    if target.processor.vectors == NEON:
+        return {v: (target.registers - v - SPARE) // (v + 1) for v in range(1, 5)}
     most_rows = min(target.registers // 2, MOST_ROWS)
     return {v: min((target.registers - v - 1) // v, most_rows) // 2 * 2 for v in range(1, 5)}
 
@@ -102,10 +104,11 @@ def unfit(schedule: Schedule, target: Target) -> str | None:
 @cache
 def schedules(target: Target, packed: bool) -> tuple[Schedule, ...]:
     """Every legal schedule; of those that a model cannot tell apart, the better ones first."""
+    preferred = OF_NARROW if target.processor.vectors == NEON else PREFERRED
 
     def rank(s: Schedule) -> tuple[int, ...]:
         t = Tiling.of(s)
-        return -t.nr, t.mr > HIGH, PREFERRED.index(t.kc), -t.mr
+        return -t.nr, t.mr > HIGH, preferred.index(t.kc), -t.mr
 
     legal = [s for s in combinations(knobs(target, packed)) if not unfit(s, target)]
     return tuple(sorted(legal, key=rank))
