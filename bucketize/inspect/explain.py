@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from bucketize.call import bind_shapes, check_sizes, checked_shape, checked_size, refusal
 from bucketize.errors import unknown_name
 from bucketize.ir import Binding, Var
+from bucketize.link.image import Supply
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.program.instruction import (
     Call,
@@ -49,6 +50,12 @@ class Explanation:
     path: list[str] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     arena_bytes: int = 0
+    weight_bytes: int = 0
+    """Of the constants of its kernels, as the model has them."""
+    packed_bytes: int = 0
+    """The same as the kernels want them, each layout once: all that may run in the clone count."""
+    all_packed_bytes: int = 0
+    """The same of all that is compiled so far."""
     inside: dict[str, int] = field(default_factory=dict)
     """The sizes by the names that the clone has for them."""
     expected: Callable[[], Sequence[float | None]] = tuple
@@ -76,7 +83,7 @@ class Explanation:
     def text(self, table: Callable[[Rows, Formats], str]) -> str:
         """All of it, the steps drawn by `table`."""
         kernels = [table(self.rows, FORMATS)] if self.steps else []
-        return "\n".join([self.headline, *kernels, *self.notes, self.arranged, self.arena])
+        return "\n".join([self.headline, *kernels, *self.notes, self.arranged, self.memory])
 
     @property
     def headline(self) -> str:
@@ -127,9 +134,11 @@ class Explanation:
         ]
 
     @property
-    def arena(self) -> str:
-        """The line of the memory between the kernels."""
-        return f"arena: {self.arena_bytes / 2**20:.1f} MiB"
+    def memory(self) -> str:
+        """The line of the memory between the kernels, and of the weights."""
+        each = (self.arena_bytes, self.weight_bytes, self.packed_bytes, self.all_packed_bytes)
+        arena, weights, packed, whole = (f"{size / 2**20:.1f} MiB" for size in each)
+        return f"arena: {arena}; weights: {weights}, packed {packed}, in all clones {whole}"
 
     @property
     def arranged(self) -> str:
@@ -178,12 +187,14 @@ def sizes_of(inputs: Sequence[Var], given: Mapping[str, Any]) -> dict[str, int]:
 
 def explain(sizes: dict[str, int], context: Context) -> Explanation:
     """Follow the decisions from `main` down to kernels."""
-    report = Explanation(dict(sizes))
+    report, calls = Explanation(dict(sizes)), list[KernelCall]()
     _enter(context, "main", report)
     for instruction, inside, _ in way(context.image.program, "main", sizes):
         _tell(context, instruction, inside, report)
+        calls += instruction.segment.rows if isinstance(instruction, RunSegment) else ()
         if not isinstance(instruction, Call | Decide):
             report.inside = dict(inside)
+    _weigh(context.image.supply, calls, report)
     return report
 
 
@@ -217,6 +228,19 @@ def _tell(
             report.arena_bytes = max(report.arena_bytes, state.arena_bytes)
             for i, (group, lines) in state.strips().items():
                 steps[i]["strip"] = f"group {group}, {lines} line{'s' * (lines > 1)} at a time"
+
+
+def _weigh(supply: Supply, calls: Sequence[KernelCall], report: Explanation) -> None:
+    """Tell the bytes of the constants that calls read, each in each layout once."""
+    weights: dict[int, int] = {}
+    packed: dict[tuple[int, str], int] = {}
+    for call in calls:
+        for i, layout in call.packs.items():
+            value = call.args[i].value  # type: ignore[union-attr]  # constants have layouts
+            weights[id(value)] = value.nbytes
+            packed[id(value), layout] = supply.constant(value, call, i).nbytes
+    report.weight_bytes, report.packed_bytes = sum(weights.values()), sum(packed.values())
+    report.all_packed_bytes = supply.constant_bytes()
 
 
 def _host_step(b: Binding) -> dict[str, Any]:

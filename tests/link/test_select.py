@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -217,3 +218,23 @@ def test_what_nothing_bounds_is_told_with_what_it_costs() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         bucketize.compile(picture(400))
+
+
+def test_weights_are_told_as_the_model_has_them_and_as_kernels_want_them() -> None:
+    program = selecting((100,))
+    exe = executable(program)
+    shown = exe.explain(x=(1, 8, 20, 20))
+    shapes = ((24, 8, 1, 1), (24, 24, 3, 3), (16, 24, 3, 3), (8, 16, 1, 1), (16, 8, 1, 1))
+    shapes += ((24, 8, 3, 3), (8, 16, 3, 3), (16, 8, 1, 1))
+    biases = (24, 24, 16, 8, 16, 24, 8, 16)
+    weights = 4 * (sum(math.prod(shape) for shape in shapes) + sum(biases))
+    layouts = {
+        (id(call.args[i].value), layout): exe.image.supply.constant(call.args[i].value, call, i)
+        for call in (one for several in calls(program) for one in several.each)
+        for i, layout in call.packs.items()
+    }
+    packed = sum(array.nbytes for array in layouts.values())
+    assert (shown.weight_bytes, shown.packed_bytes) == (weights, packed)
+    assert shown.all_packed_bytes == exe.constant_bytes() == packed > 2 * weights
+    mib = [f"{size / 2**20:.1f} MiB" for size in (weights, packed, packed)]
+    assert "; weights: {}, packed {}, in all clones {}".format(*mib) in str(shown)

@@ -167,7 +167,8 @@ def save(path: Path, results: Arrays) -> None:
                 write_array(member, result, allow_pickle=False)
 
 
-TOLD = ("sizes", "clone", "executor", "path", "arena_bytes")
+WEIGHED = ("weight_bytes", "packed_bytes", "all_packed_bytes")
+TOLD = ("sizes", "clone", "executor", "path", "arena_bytes", *WEIGHED)
 """What scripts are told of an explanation as it is."""
 
 
