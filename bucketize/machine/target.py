@@ -20,8 +20,9 @@ from bucketize.machine.speed import TYPICAL, Speed
 VARIABLE = "BUCKETIZE_TARGET"
 # feature -> (float32 lanes of a vector, vector registers); the first that is there wins
 VECTORS = {"avx512f": (16, 32), "avx2": (8, 16), "avx": (8, 16), "sse2": (4, 16), "neon": (4, 32)}
-DOTS = {"avx512f": "avx512vnni", "avx2": "avxvnni", "neon": "i8mm"}
-"""The feature that adds products of bytes in vectors of these."""
+DOTS = {"avx512f": "avx512vnni", "avx2": "avxvnni", "neon": "dotprod"}
+"""The feature that adds products of bytes in vectors of these. On x86-64 one byte of a pair has a
+sign, on Arm both, or with `i8mm` one."""
 ARM = "aarch64"
 HARDWARE = {  # Linux's auxiliary vector: entry and bit, by LLVM's name of the feature
     "fullfp16": (16, 10),
@@ -77,9 +78,10 @@ class Processor:
         """
         if not self.is_named:
             return self == here
-        return system_of(self.triple) == system_of(here.triple) and self._on() <= here._on()
+        return system_of(self.triple) == system_of(here.triple) and self.on() <= here.on()
 
-    def _on(self) -> set[str]:
+    def on(self) -> set[str]:
+        """The features that it has, and may use."""
         states = {word[1:]: word[0] for word in self.features.split(",") if word}
         return {name for name, state in states.items() if state == "+"}
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import kernel_call
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from kernel_call import check, loop_template, workload
@@ -13,10 +16,12 @@ from kernel_call import check, loop_template, workload
 from bucketize import ops
 from bucketize.kernel.int8.conv import TEMPLATE as WINDOWS
 from bucketize.kernel.int8.loops import DOT
-from bucketize.kernel.int8.matmul import PAIR, TEMPLATE
+from bucketize.kernel.int8.matmul import PAIR, TEMPLATE, as_laid_out
+from bucketize.kernel.object import machine
 from bucketize.kernel.template import combinations
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
+from bucketize.machine.named import named
 from bucketize.machine.target import Target, described, host
 from bucketize.op import Array
 from bucketize.types import Dim, Symbol, tensor
@@ -27,6 +32,9 @@ TARGETS = [
     for n, r in ((16, 32), (8, 16), (4, 16))
     if n <= host().lanes  # LLVM has no instructions for bytes that are wider than the processor's
 ]
+if host().processor.vectors == "neon":  # with products of mixed bytes, and without
+    LESS = replace(host().processor, features=f"{host().processor.features},-i8mm")
+    TARGETS.append(replace(host(), name="without", processor=LESS))
 SIGNS = [(x, y) for x in ("int8", "uint8") for y in ("int8", "uint8")]
 EXTENTS = [(0, 3, 5), (1, 1, 2), (5, 4, 64), (7, 7, 65), (97, 9, 130), (200, 66, 17), (3, 0, 4)]
 
@@ -45,7 +53,7 @@ def by_known(x: str, y: str, depth: int, columns: int, *batch: Dim) -> Workload:
     return replace(workload(ops.matmul_integer, *types), constant=(False, True))
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.name}-lanes{t.lanes}")
 @pytest.mark.parametrize(("x", "y"), SIGNS)
 def test_sums_are_exact_at_every_schedule(
     x: str, y: str, target: Target, monkeypatch: pytest.MonkeyPatch
@@ -95,7 +103,7 @@ def by_filters(x: str, y: str, image: tuple[Dim, ...], w: tuple[int, ...], **at:
     return replace(load, constant=(False, True))
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.name}-lanes{t.lanes}")
 @pytest.mark.parametrize(("x", "y"), SIGNS)
 def test_convolutions_are_exact_at_every_schedule(
     x: str, y: str, target: Target, monkeypatch: pytest.MonkeyPatch
@@ -152,6 +160,31 @@ def test_four_bytes_at_a_time_where_a_processor_can_and_the_known_ones_have_a_si
 
 
 @pytest.mark.parametrize(
+    ("name", "x", "instruction", "less"),
+    [
+        ("neoverse-n1", "uint8", "sdot", -128),
+        ("neoverse-n1", "int8", "sdot", 0),
+        ("neoverse-v1", "uint8", "usdot", 0),
+        ("neoverse-v1", "int8", "sdot", 0),
+        ("cortex-a72", "int8", "smull", 0),
+        ("x86-64-v4", "int8", "vpmaddwd", 0),
+    ],
+)
+def test_arm_multiplies_fours_of_bytes_with_signs_or_mixed_ones(
+    name: str, x: str, instruction: str, less: int
+) -> None:
+    """Where both have signs, or the processor mixes, bytes are taken as they lie."""
+    target, load = named(name), by_known(x, "int8", 64, 64)
+    schedule = TEMPLATE.default(load, target)
+    assert as_laid_out(load, schedule, 3) == 3 + less
+    source = ModuleType("k_emitted")
+    exec(TEMPLATE.source(load, schedule, target), source.__dict__)
+    code, _ = source.kernel(target.processor)
+    text = machine(target.processor).emit_assembly(llvm.parse_assembly(code))
+    assert re.search(rf"\t{instruction}2?\s", text)
+
+
+@pytest.mark.parametrize(
     ("features", "most", "dots"),
     [
         ("avx512f avx2 avx512vnni", "", True),
@@ -160,7 +193,7 @@ def test_four_bytes_at_a_time_where_a_processor_can_and_the_known_ones_have_a_si
         ("avx512f avx2 avx512vnni avxvnni", "avx2", True),
         ("avx2", "", False),
         ("neon", "", False),
-        ("neon i8mm", "", True),
+        ("neon dotprod", "", True),
     ],
 )
 def test_a_processor_tells_of_products_of_bytes_in_its_widest_vectors(

@@ -1,8 +1,8 @@
 """The loops of a product of bytes: sums of 32 bits in registers, a few bytes of a row at a time.
 
 Where the processor multiplies four pairs of bytes and adds them up in one instruction, a group is
-four: A without a sign, B with one. Elsewhere it is two, of 16 bits each. A block of rows is laid
-out as its groups want it first, unless they are read where they lie.
+four: B with a sign, A without one unless the form says so. Elsewhere it is two, of 16 bits each. A
+block of rows is laid out as its groups want it first, unless they are read where they lie.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def emit(w: Writer, block: ir.Value, /, **form: Any) -> None:
     """Write the body of a kernel.
 
     The form: `unit` bytes in a group, `rows` and `vectors` of a tile, whether `x` and `y` have
-    `signs`, and whether rows are read where they lie, in `place`.
+    `signs`, whether rows are read where they lie, in `place`, and whether fours of A are `signed`.
     """
     PanelLoops(w, block, **form).write()
 
@@ -51,7 +51,7 @@ class PanelLoops:
     sizes: tuple[str, ...] = ()
     """The words of the argument block besides `SIZES`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the form by name
         self,
         w: Writer,
         block: ir.Value,
@@ -61,9 +61,11 @@ class PanelLoops:
         vectors: int,
         signs: tuple[int, int],
         place: bool,
+        signed: bool = False,
     ) -> None:
         self.w, self.unit, self.vectors, self.place = w, unit, vectors, place
         self.x_signed, self.y_signed = signs
+        self.signed = signed
         names = (*SIZES, *self.sizes)
         self.block = Words(w, block, (*ARGUMENTS, *names))
         self.d = {name: self.block.word(name) for name in names}
@@ -155,7 +157,8 @@ class PanelLoops:
             bytes_ = self.w.builder.load(self.w.at(read, at), typ=kind, align=1)
             if self.unit == DOT:
                 flip = constant(BYTE, FLIP, width)
-                return self.w.builder.xor(bytes_, flip) if self.x_signed else bytes_
+                flips = self.x_signed != self.signed
+                return self.w.builder.xor(bytes_, flip) if flips else bytes_
             return self.w.widened(bytes_, SHORT, signed=bool(self.x_signed))
 
         self.put(to, count, value)
@@ -228,14 +231,15 @@ class PanelLoops:
         return w.widened(bytes_, SHORT, signed=bool(self.y_signed))
 
     def dot(self, w: Writer, total: ir.Value, word: ir.Value, factor: ir.Value) -> ir.Value:
-        """The sums and four products each, of unsigned bytes in `word` and signed ones."""
+        """The sums and four products each, of bytes in `word` and signed ones."""
         kind = total.type
         if system_of(w.module.triple)[0] != ARM:
             name = f"llvm.x86.avx512.vpdpbusd.{32 * w.lanes}"
             return w.builder.call(w.declare(name, kind, [kind] * 3), [total, word, factor])
         bytes_ = vector_type(BYTE, GROUP * w.lanes)
         pair = [w.builder.bitcast(x, bytes_) for x in (word, factor)]
-        name = f"llvm.aarch64.neon.usdot.v{w.lanes}i32.v{GROUP * w.lanes}i8"
+        dot = "sdot" if self.signed else "usdot"
+        name = f"llvm.aarch64.neon.{dot}.v{w.lanes}i32.v{GROUP * w.lanes}i8"
         return w.builder.call(w.declare(name, kind, [kind, bytes_, bytes_]), [total, *pair])
 
     def step(self, w: Writer, total: ir.Value, word: ir.Value, factor: ir.Value) -> ir.Value:

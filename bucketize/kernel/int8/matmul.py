@@ -21,6 +21,7 @@ from bucketize.ops import matmul_integer
 from bucketize.types import Dim, Shape, ceil_div, maximum, minimum, product
 
 PAIR = 2
+SIGNED = "signed"
 ROWS = 6  # of a tile
 BLOCK = 96
 """Rows at most that are laid out at a time, and share a panel while it is in the cache."""
@@ -48,9 +49,15 @@ def _units(workload: Workload, target: Target) -> tuple[Knob, ...]:
 
 
 def knobs(workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
-    """Columns of a panel, as many as leave sums in registers, and bytes of a group."""
-    vectors = 4 if target.registers >= 32 else 2
-    return {"nr": (vectors * target.lanes,), "unit": _units(workload, target)}
+    """Columns of a panel, as many as leave sums in registers, and bytes of a group.
+
+    On Arm, whether fours of x have signs, too: they do unless x has none, and the processor mixes.
+    """
+    vectors, units = 4 if target.registers >= 32 else 2, _units(workload, target)
+    common: dict[str, tuple[Knob, ...]] = {"nr": (vectors * target.lanes,), "unit": units}
+    its = target.processor
+    signed = its.vectors == "neon" and (signs(workload)[0] or "i8mm" not in its.on())
+    return common | ({"x": (SIGNED,)} if signed and DOT in units else {})
 
 
 def default(workload: Workload, target: Target) -> dict[str, Knob]:
@@ -67,12 +74,19 @@ def form(workload: Workload, schedule: Schedule, target: Target, depth: Dim) -> 
         "vectors": int(schedule["nr"]) // target.lanes,
         "signs": signs(workload),
         "place": in_place(workload, schedule, depth),
+        **({"signed": True} if _is_signed(schedule) else {}),
     }
+
+
+def _is_signed(schedule: Schedule) -> bool:
+    """Whether fours of x have signs."""
+    return schedule.get("x") == SIGNED
 
 
 def in_place(workload: Workload, schedule: Schedule, depth: Dim) -> bool:
     """Whether rows of so many bytes are groups as they lie."""
-    return schedule["unit"] == DOT and not signs(workload)[0] and depth % DOT == 0
+    as_they_lie = signs(workload)[0] == _is_signed(schedule)
+    return schedule["unit"] == DOT and as_they_lie and depth % DOT == 0
 
 
 def launch(
@@ -111,8 +125,9 @@ def _panels_of_bytes(matrix: Array, schedule: Schedule, less: int) -> Array:
 
 
 def as_laid_out(workload: Workload, schedule: Schedule, byte: int) -> int:
-    """A byte of x as the kernel takes it: beside signed ones by fours, greater by 128."""
-    return byte + FLIPPED * (schedule["unit"] == DOT and signs(workload)[0])
+    """A byte of x as the kernel takes it: 128 more where fours lose a sign, or less for one."""
+    gone = signs(workload)[0] - _is_signed(schedule)
+    return byte + FLIPPED * gone * (schedule["unit"] == DOT)
 
 
 def counts(_: Workload, schedule: Schedule, at: LoopCounts) -> Counts:
