@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from benchmarks.observation import Observation
 from bucketize.kernel.depthwise import cost as sweep
 from bucketize.kernel.depthwise.cost import DepthwiseCost
 from bucketize.kernel.gemm.cost import FITTED, ProductConstants, arrays, seconds
@@ -19,6 +18,7 @@ from bucketize.kernel.loops.cost import Steps, seconds_each, table, taken
 from bucketize.kernel.winograd import cost as detour
 from bucketize.kernel.winograd.cost import WinogradCost
 from bucketize.machine.target import Target
+from bucketize.tune.observation import Observation
 from bucketize.tune.samples import CLOCK, Record
 
 Floats = NDArray[np.float64]

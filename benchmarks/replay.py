@@ -31,7 +31,6 @@ from benchmarks.calibrate import (
 from benchmarks.excess import Excess
 from benchmarks.figure import EXACT, Figure
 from benchmarks.grids import GRIDS, LEVELS, LOGS
-from benchmarks.observation import C, Observation, observations
 from bucketize.kernel.depthwise.cost import DepthwiseCost
 from bucketize.kernel.gemm.cost import best, cold_bytes
 from bucketize.kernel.loops.cost import Steps, seconds_each, taken
@@ -41,6 +40,7 @@ from bucketize.log.log import rows
 from bucketize.log.trial import schedule_json
 from bucketize.machine.speed import Speed
 from bucketize.machine.target import Target, host
+from bucketize.tune.observation import C, Observation, observations
 from bucketize.tune.residual import Forest
 from bucketize.tune.samples import Record, reference
 from bucketize.tune.search import Search, Space

@@ -14,7 +14,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from bucketize.errors import unknown_name
-from bucketize.machine.calibration import is_wanted, machine_name, stored
+from bucketize.machine.calibration import Calibration, is_wanted, machine_name, stored
 from bucketize.machine.speed import TYPICAL, Speed
 
 VARIABLE = "BUCKETIZE_TARGET"
@@ -117,8 +117,13 @@ def host() -> Target:
     Raises UnknownNameError as `processor` does.
     """
     its = target_of(processor())
-    its_own = stored(machine_of(its)) if is_wanted() else None
-    return its if its_own is None else replace(its, speed=its_own.alone, beside=its_own.beside)
+    its_own = calibration_of(its)
+    return its if its_own is None else replace(its, speed=its_own.speed, beside=its_own.beside)
+
+
+def calibration_of(its: Target) -> Calibration | None:
+    """What was measured here, and what trials made of it; None with BUCKETIZE_CALIBRATE=0."""
+    return stored(machine_of(its)) if is_wanted() else None
 
 
 def machine_of(its: Target) -> str:

@@ -25,6 +25,7 @@ from bucketize.progress import shown
 from bucketize.table import several
 from bucketize.tune.options import Options
 from bucketize.tune.progress import tuning_bar
+from bucketize.tune.refine import teach
 from bucketize.tune.session import TuningSession
 from bucketize.tune.task import subjects_of
 
@@ -58,10 +59,13 @@ def tune(mod: Modules, options: Options) -> pd.DataFrame:  # noqa: D417  (it tel
     Each trial is a row of the log. Time goes where the next trial is expected to save most of the
     latency, each size counting by its weight, relative to its own latency. What is found is timed
     again beside the default, by itself, then in the running clone, then all of a clone together;
-    `compile` uses what was faster every time. Trials that the log already has, from this host and
-    these versions, are not repeated: a session that was interrupted, even killed, goes on where it
-    stopped. Sessions on one log take turns, and learn what the others measured. What a clone runs
-    by from earlier sessions takes part again, and stays unless it is beaten.
+    `compile` uses what was faster every time. Trials on one thread of this machine may refine
+    what was measured of it, by which defaults of other models are chosen.
+
+    Trials that the log already has, from this host and these versions, are not repeated: a session
+    that was interrupted, even killed, goes on where it stopped. Sessions on one log take turns, and
+    learn what the others measured. What a clone runs by from earlier sessions takes part again, and
+    stays unless it is beaten.
 
     Args:
         mod: the module, dispatched or not; or several, which share what they have in common.
@@ -134,6 +138,8 @@ def opened(mod: Modules, options: Options) -> Iterator[TuningSession]:
         stack.enter_context(_kept(session))
         stack.enter_context(_heard(session))
         yield session
+        if session.written and isinstance(site, LocalRunner) and site.has_clock:
+            teach(session.tasks, session.known())
 
 
 def _site(options: Options, stack: ExitStack) -> Site:

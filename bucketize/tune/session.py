@@ -77,6 +77,10 @@ class TuningSession:
         """Tasks of all clones."""
         return self.scheduler.tasks
 
+    def known(self) -> list[Trial]:
+        """What was timed of all tasks where they are judged, by earlier sessions, too."""
+        return [trial for task in self.tasks for trial in self.database.at_points(task)]
+
     # --- searching -------------------------------------------------------------------------------
 
     def work(self) -> None:

@@ -22,7 +22,6 @@ from benchmarks.calibrate import (
     measured,
     swept,
 )
-from benchmarks.observation import SHORT
 from bucketize.kernel.depthwise import cost as sweep
 from bucketize.kernel.depthwise.cost import DepthwiseCost
 from bucketize.kernel.gemm.cost import FITTED, ProductCost, arrays, best, seconds
@@ -33,6 +32,7 @@ from bucketize.kernel.product import Product
 from bucketize.kernel.typical import TypicalPoints
 from bucketize.kernel.winograd import cost as detour
 from bucketize.kernel.winograd.cost import WinogradCost
+from bucketize.tune.observation import SHORT
 from bucketize.tune.residual import Forest
 from bucketize.tune.samples import CLOCK, Record, records
 from bucketize.types import Symbol

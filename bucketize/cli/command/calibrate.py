@@ -38,6 +38,9 @@ def calibrate(show: bool, as_json: bool) -> None:
     BUCKETIZE_CALIBRATE=0 in the environment nothing is measured or read: the machine is taken for
     a typical server.
 
+    Trials of `tune` may refine what was measured of a core alone: that is another column, and
+    measuring again drops it.
+
     \b
     Examples:
       bucketize calibrate
@@ -61,10 +64,14 @@ def calibrate(show: bool, as_json: bool) -> None:
 def shown(its: Calibration) -> str:
     """A calibration as a person reads it."""
     alone, beside = asdict(its.alone), asdict(its.beside)
+    columns = {"alone": alone, f"all {its.cores}": beside}
+    if its.refined is not None:
+        columns["refined"] = asdict(its.refined)
     lines = [
         f"{its.machine}",
         f"measured {its.when}; half of the rounds within {its.spread:.0%} of the best",
-        f"{'alone':>15}{f'all {its.cores}':>9}",
+        f"{'':6}{''.join(f'{title:>9}' for title in columns)}",
     ]
-    lines += [f"{n:8}{alone[n]:>7g}{beside[n]:>9g}  {unit}" for n, unit in UNITS.items()]
+    for name, unit in UNITS.items():
+        lines.append(f"{name:6}{''.join(f'{its[name]:>9g}' for its in columns.values())}  {unit}")
     return "\n".join(lines)

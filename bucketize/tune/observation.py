@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ class Observation(Generic[C]):
     """A kernel at sizes on a quiet machine, and what it took under some schedules of a template."""
 
     label: str
+    workload: str
     cost: C
     points: Points
     """One, the sizes of the kernel."""
@@ -45,28 +46,32 @@ class Observation(Generic[C]):
 
 
 def observations(
-    tasks: Iterable[Task], trials: Iterable[Trial], kind: type[C]
-) -> list[Observation[C]]:
+    tasks: Iterable[Task], trials: Iterable[Trial], kind: type[Any] = object
+) -> list[Observation[Any]]:
     """What some trials on one thread tell of tasks, by the templates whose cost is of this kind.
 
     As everywhere a latency is a ratio to the default's of the same job, times the default's in the
     best of all jobs. What is too short for the clock is left out, and what has knobs that are gone:
     it was another kernel.
     """
-    found: dict[tuple[str, str, str], dict[str, Trial]] = defaultdict(dict)
+    by_place: dict[tuple[str, str, str], dict[str, Trial]] = defaultdict(dict)
     for t in trials:
         if t.level == KERNEL and t.threads == 1 and t.latency_median_s and t.baseline_s:
-            found[t.workload, t.shape, t.template][t.schedule] = t
-    made = [
+            by_place[t.workload, t.shape, t.template][t.schedule] = t
+    observed = [
         _observation(task, point, template.name, cost, mine)
         for task in tasks
         for template in candidates(task.workload)
         if template.cost and isinstance(cost := template.cost(task.workload), kind)
         for knobs in [template.knobs(task.workload, host()).keys()]
         for point in task.points
-        if (mine := _known(found.get((task.workload.hash, point.shape, template.name), {}), knobs))
+        if (
+            mine := _known(
+                by_place.get((task.workload.hash, point.shape, template.name), {}), knobs
+            )
+        )
     ]
-    return [one for one in made if min(one.seconds) > SHORT]
+    return [one for one in observed if min(one.seconds) > SHORT]
 
 
 def _known(trials: Mapping[str, Trial], knobs: Iterable[str]) -> list[Trial]:
@@ -82,6 +87,7 @@ def _observation(
     ratios = [(t.latency_median_s or math.inf) / (t.baseline_s or math.inf) for t in trials]
     return Observation(
         f"{name} {task.op} {point.shape}",
+        task.workload.hash,
         cost,
         Points([point.sizes]),
         task.weight_bytes,
