@@ -29,7 +29,8 @@ from bucketize.runtime.thread_pool import check_threads
 
 EXECUTORS = ("auto", "graph", "vm")
 MOST_THREADS = 1024  # of a machine that is not at hand
-MUCH = 2  # times the bytes of the weights that may be packed without a word
+MUCH, LITTLE = 2, 8 << 20
+"""Weights may be packed so many times as large, or so many bytes larger, without a word."""
 SHOWN = 3  # illegal clones that a warning names
 LOGGER = logging.getLogger("bucketize")
 
@@ -123,7 +124,7 @@ def _warn_of_open(executable: Executable) -> None:
     calls = dict.fromkeys(call for r in routines for call in r.calls())
     several, packed = sum(bool(c.larger) for c in calls), executable.constant_bytes()
     weights = constant_bytes(calls)
-    if unbounded and several and packed > MUCH * weights:
+    if unbounded and several and packed > max(MUCH * weights, weights + LITTLE):
         warn(
             f"nothing bounds {unbounded} from above: small sizes and large ones have kernels of "
             f"their own in {several} of {len(calls)} calls, and weights of {weights / 2**20:.0f} "
