@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -36,6 +37,7 @@ AGAIN_S = 1.0  # since the probes began, after which none is tried again
 CYCLES = 1_000_000  # of a round, or so: long enough for the clock, short between interrupts
 NOISE, LOUD = 0.1, 0.5
 """By which half of the rounds may be above the best one: more is tried again, and told."""
+CYCLES_OF = ("latency", "exp", "root")  # figures that are less where a core is faster
 DIGITS = 3  # that are kept: more would be noise, and let each calibration choose other kernels
 NEAR = 12 << 10  # bytes of an array in the first cache: two of them fit into the smallest
 PAGE = 4096  # bytes, of which a thread's memory is a multiple
@@ -97,7 +99,17 @@ def calibrate(target: Target) -> Calibration:
         )
     when = begin.isoformat(timespec="seconds")
     machine = machine_of(target)
-    return Calibration(machine, speeds[0], speeds[-1], cores(), round(spread, 3), when)
+    alone = least_hindered(speeds[0], speeds[-1])
+    return Calibration(machine, alone, speeds[-1], cores(), round(spread, 3), when)
+
+
+def least_hindered(alone: Speed, beside: Speed) -> Speed:
+    """The speed of a core by itself, which is no slower at anything than one beside others.
+
+    Where it was, others were at work that these probes do not know of.
+    """
+    pairs = {name: (value, getattr(beside, name)) for name, value in asdict(alone).items()}
+    return Speed(**{n: min(both) if n in CYCLES_OF else max(both) for n, both in pairs.items()})
 
 
 def measured(target: Target, threads: int) -> tuple[Speed, float]:

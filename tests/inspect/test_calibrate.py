@@ -15,7 +15,7 @@ import bucketize
 from bucketize import zoo
 from bucketize.errors import BusyWarning, KernelError
 from bucketize.inspect import calibrate as module
-from bucketize.inspect.calibrate import calibrate, calibrated, memory_bytes
+from bucketize.inspect.calibrate import calibrate, calibrated, least_hindered, memory_bytes
 from bucketize.link.memory import address
 from bucketize.machine import target
 from bucketize.machine.speed import TYPICAL
@@ -45,6 +45,15 @@ def test_probes_find_figures_that_a_machine_may_have() -> None:
         assert 0.2 < speed.ghz < 10
         assert speed.latency > 1 / speed.fma / 2  # one that waits is slower than many that do not
         assert [float(f"{v:.3g}") for v in asdict(speed).values()] == list(asdict(speed).values())
+
+
+def test_a_core_by_itself_is_no_slower_than_one_beside_others() -> None:
+    """A slow moment of the one is no moment of the other."""
+    slow = replace(TYPICAL, loads=1.1, exp=13.3, l2=33.0, ghz=3.1)
+    best = replace(TYPICAL, ghz=3.1)
+    assert least_hindered(slow, TYPICAL) == least_hindered(TYPICAL, slow) == best
+    its = calibrate(host())
+    assert its.alone == least_hindered(its.alone, its.beside)
 
 
 @pytest.mark.parametrize("threads", [1, 3, 64])
