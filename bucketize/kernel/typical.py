@@ -59,10 +59,10 @@ def points(workload: Workload, boxes: tuple[Box, ...] = ((),)) -> TypicalPoints:
 
 def slices(workload: Workload, box: Box, count: int) -> tuple[Box, ...]:
     """A box cut into so many at most, whose symbols grow together: each begins at a larger size."""
-    own = {s.name: s for s in box}
+    own, each = {s.name: s for s in box}, dict.fromkeys(_symbols(workload))
     ranges = [
         (s.name, [between(s.lo, s.hi, k / count, ends) for k in range(count + 1)])
-        for s, ends in ((own.get(s.name, s), _ends(s, workload)) for s in set(_symbols(workload)))
+        for s, ends in ((own.get(s.name, s), _ends(s, workload)) for s in each)
     ]
     cut: list[Box] = []
     largest = 0

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bucketize.cli.command.calibrate import shown
+from bucketize.errors import BucketizeWarning, KernelError
 from bucketize.kernel.template import Schedule
 from bucketize.log.environment import here
 from bucketize.machine.calibration import Calibration, stored, write
@@ -130,3 +133,36 @@ def test_a_machine_that_was_not_measured_is_taught_nothing(
     host.cache_clear()
     teach([], [])
     assert stored(mine.machine) == mine
+
+
+def test_what_cannot_be_kept_is_told(
+    mine: Calibration, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(_: Calibration) -> None:
+        raise KernelError("no space left")
+
+    monkeypatch.setattr(refine, "kernels_of", lambda *_: timed(SLOW))
+    monkeypatch.setattr(refine, "write", full)
+    with pytest.warns(BucketizeWarning, match="what trials say .* is lost: no space left"):
+        teach([], [])
+    assert capsys.readouterr().err == ""
+    assert host().speed == mine.alone
+
+
+def test_trials_of_a_machine_of_another_speed_do_not_count(
+    mine: Calibration, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(
+        refine, "kernels_of", lambda _, trials: asked.append([t.speed for t in trials]) or []
+    )
+    speeds = [str(mine.alone), str(SLOW), ""]
+    teach([], [SimpleNamespace(speed=speed) for speed in speeds])  # type: ignore[list-item]
+    assert asked == [speeds[:1]]
+
+
+def test_what_trials_made_of_a_figure_stands_beside_it(mine: Calibration) -> None:
+    lines = shown(replace(mine, refined=SLOW)).splitlines()
+    assert lines[2].split() == ["alone", "all", "2", "refined"]
+    assert lines[3].split() == ["ghz", *(f"{s.ghz:g}" for s in (TYPICAL, TYPICAL, SLOW)), "GHz"]
+    assert "refined" not in shown(mine)
