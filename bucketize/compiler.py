@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from bucketize.errors import unknown_name, warn
+from bucketize.errors import ArgumentError, unknown_name, warn
 from bucketize.executable import Executable
 from bucketize.inspect.calibrate import calibrated
 from bucketize.inspect.predict import constant_bytes
@@ -23,6 +23,7 @@ from bucketize.log.verdict import Digests, Verdict, verdicts
 from bucketize.machine.named import named
 from bucketize.program.configuration import Configuration, Configurations, defaults
 from bucketize.program.decide import decide, redecided
+from bucketize.program.limit import limited
 from bucketize.program.program import Program
 from bucketize.progress import Tell, progress_bar, shown
 from bucketize.runtime.thread_pool import check_threads
@@ -44,6 +45,7 @@ def compile(  # noqa: PLR0913  options by name
     executor: str = "auto",
     lazy: bool = False,
     strict: bool = False,
+    weight_bytes: int | None = None,
     progress: Tell | bool | None = None,
 ) -> Executable:
     """Compile a module, each clone by what a log confirmed for it, or else on defaults.
@@ -61,6 +63,9 @@ def compile(  # noqa: PLR0913  options by name
             static.
         lazy: compile a clone at its first use.
         strict: make that first use of one that is not compiled an error.
+        weight_bytes: at most, of the weights of all clones together, each in every layout that a
+            kernel reads it in; kernels that gain least by a layout of their own make do with
+            another's. None: what the kernels want.
         progress: told what is being worked on, how many are done (functions, then kernels), and of
             how many; True shows a bar on stderr.
 
@@ -68,10 +73,11 @@ def compile(  # noqa: PLR0913  options by name
         The executable; its `counts` say how many workloads the log served.
 
     Raises:
-        ArgumentError: no module, or a `progress` of another kind.
+        ArgumentError: no module, a `progress` of another kind, or `weight_bytes` of clones that
+            compile at their first use.
         UnknownNameError: there is no such executor or target.
         CompileError: no thread, or more than cores of this machine; the graph executor for what is
-            not static.
+            not static; weights that cannot be packed in `weight_bytes`.
         KernelError: the cache of kernels cannot be written.
         LogError: the log cannot be read.
         TypeRelError: the module is not legal at any sizes.
@@ -80,6 +86,8 @@ def compile(  # noqa: PLR0913  options by name
     check_module(mod)
     if executor not in EXECUTORS:
         raise unknown_name("executor", executor, EXECUTORS)
+    if lazy and weight_bytes is not None:
+        raise ArgumentError("weight_bytes is for all clones together: leave out lazy=True")
     check_threads(threads, None if target is None else MOST_THREADS)
     start = time.perf_counter()
     wanted = calibrated() if target is None else named(target)
@@ -94,7 +102,9 @@ def compile(  # noqa: PLR0913  options by name
             if tell is not None:
                 tell(f"deciding {name}", i, len(names))
             routine = program.decide(name, whole=strict or not lazy)
-            building.want(sources(program, routine.segments()))
+            if weight_bytes is None:
+                building.want(sources(program, routine.segments()))
+        program = program if weight_bytes is None else limited(program, weight_bytes)
         program.routines.is_closed = strict
         image = linked(program, building, tell)
     executable = Executable(image, mod, time.perf_counter() - start)
@@ -129,7 +139,8 @@ def _warn_of_open(executable: Executable) -> None:
             f"nothing bounds {unbounded} from above: small sizes and large ones have kernels of "
             f"their own in {several} of {len(calls)} calls, and weights of {weights / 2**20:.0f} "
             f"MiB are packed for all of them, {packed / 2**20:.0f} MiB; bounds (bounds={{...}}, "
-            f"--dim SYMBOL=LO..HI) leave out what never comes"
+            f"--dim SYMBOL=LO..HI) leave out what never comes, weight_bytes (--weight-bytes) is a "
+            f"limit to it"
         )
 
 

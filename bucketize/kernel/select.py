@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -44,6 +45,12 @@ class Select:
     def at(self, size: int) -> Implementation:
         """The implementation that runs at a size."""
         return self.implementations[self.index(size)]
+
+    def mapped(self, new: Sequence[Implementation]) -> Select:
+        """The same with other implementations; neighbours that are alike become one."""
+        starts = [k for k in range(1, len(new)) if new[k] != new[k - 1]]
+        thresholds = tuple(self.thresholds[k - 1] for k in starts)
+        return Select((new[0], *(new[k] for k in starts)), thresholds)
 
     def replaced(self, index: int, implementation: Implementation) -> Select:
         """The same with another implementation at a place."""

@@ -59,20 +59,26 @@ def points(workload: Workload, boxes: tuple[Box, ...] = ((),)) -> TypicalPoints:
 
 def slices(workload: Workload, box: Box, count: int) -> tuple[Box, ...]:
     """A box cut into so many at most, whose symbols grow together: each begins at a larger size."""
-    own, each = {s.name: s for s in box}, dict.fromkeys(_symbols(workload))
-    ranges = [
-        (s.name, [between(s.lo, s.hi, k / count, ends) for k in range(count + 1)])
-        for s, ends in ((own.get(s.name, s), _ends(s, workload)) for s in each)
-    ]
     cut: list[Box] = []
     largest = 0
-    for k in range(count):
-        one = tuple(Symbol(name, cuts[k], cuts[k + 1]) for name, cuts in ranges)
+    for one in cuts(workload, box, count):
         size = least_size(workload, one)
         if size > largest:
             cut.append(one)
             largest = size
     return tuple(cut)
+
+
+def cuts(workload: Workload, box: Box, count: int) -> tuple[Box, ...]:
+    """A box cut into so many, whose symbols grow together."""
+    own, each = {s.name: s for s in box}, dict.fromkeys(_symbols(workload))
+    ranges = [
+        (s.name, [between(s.lo, s.hi, k / count, ends) for k in range(count + 1)])
+        for s, ends in ((own.get(s.name, s), _ends(s, workload)) for s in each)
+    ]
+    return tuple(
+        tuple(Symbol(name, ends[k], ends[k + 1]) for name, ends in ranges) for k in range(count)
+    )
 
 
 def least_size(workload: Workload, box: Box) -> int:

@@ -17,7 +17,7 @@ from bucketize.kernel.gemm.cost import cold_bytes
 from bucketize.kernel.select import Select
 from bucketize.kernel.template import Implementation, Template
 from bucketize.kernel.templates import TEMPLATES, candidates
-from bucketize.kernel.typical import SHARES, Box, TypicalPoints, least_size, points, slices
+from bucketize.kernel.typical import SHARES, Box, TypicalPoints, cuts, least_size, points, slices
 from bucketize.kernel.workload import Workload
 from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
@@ -96,7 +96,7 @@ def selects_of(
 
 def _slices(workload: Workload, able: Sequence[Template], boxes: tuple[Box, ...]) -> list[int]:
     """Into how many slices each box is cut; by less than two there is nothing to choose."""
-    if able[0].cost is None or ANY in _dims(workload):
+    if able[0].cost is None or not is_shaped(workload):
         return [1] * len(boxes)
     extents = points(workload, boxes).extents(workload.size).reshape(len(boxes), len(SHARES))
     times = [most / least for least, *_, most in extents.tolist()]
@@ -142,6 +142,24 @@ def _cheapest(logs: Floats) -> list[int]:
     return way[::-1]
 
 
+def expected(
+    workload: Workload,
+    implementations: Sequence[Implementation],
+    box: Box,
+    target: Target,
+    count: int,
+) -> Floats:
+    """Seconds of implementations in slices of a box: a row for each, in so many columns.
+
+    They are 0 where sizes have no elements; `TypeRelError` where something has no value.
+    """
+    within = points(workload, cuts(workload, box, count))
+    kept = _with_elements(workload, within)
+    logs = [_mean_logs(workload, [i] * count, within, kept, target) for i in implementations]
+    filled = np.bincount(np.array(kept, int) // len(SHARES), minlength=count) > 0
+    return np.where(filled, np.exp(np.array(logs)), 0.0)
+
+
 def defaults_of(
     workload: Workload, able: Sequence[Template], target: Target, boxes: tuple[Box, ...]
 ) -> list[Implementation]:
@@ -153,7 +171,7 @@ def defaults_of(
     within = points(workload, boxes)
     usual = _defaults(first, workload, within, target)
     others = [t for t in others if t.cost is not None]
-    is_choice = others and first.cost is not None and ANY not in _dims(workload)
+    is_choice = others and first.cost is not None and is_shaped(workload)
     kept = _with_elements(workload, within) if is_choice else []
     if not kept:
         return usual
@@ -215,6 +233,11 @@ def is_known(workload: Workload, sizes: Sizes) -> bool:
     """Whether the sizes tell the shapes of a workload."""
     dims = _dims(workload)
     return ANY not in dims and all(s.name in sizes for d in dims for s in symbols(d))
+
+
+def is_shaped(workload: Workload) -> bool:
+    """Whether its shapes are known before a run."""
+    return ANY not in _dims(workload)
 
 
 def _dims(workload: Workload) -> list[Dim]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -272,28 +272,41 @@ def _completed(
 
 def redecided(program: Program, target: Target) -> Program:
     """A program for another target: its implementations where they are legal there."""
+
+    def select(call: KernelCall) -> tuple[Select, str]:
+        able = candidates(call.workload)
+        if not able:
+            raise CompileError(f"no template of this version takes {call.workload.key}")
+        kept = completed(call.select, call.workload, able, target)
+        if kept is not None:
+            return kept, call.why
+        return default_of(call.workload, able, target), DEFAULT
+
+    return rewritten(program, target, select)
+
+
+def rewritten(
+    program: Program, target: Target, select: Callable[[KernelCall], tuple[Select, str]]
+) -> Program:
+    """The program for a target whose calls run what is selected for each, and why that is."""
     sources: dict[str, str] = {}
     decider = _Decider(Module({}), defaults, target, "auto", sources)
+    calls: dict[KernelCall, KernelCall] = {}
     segments: dict[Segment, Segment] = {}
 
-    def call(name: str, old: KernelCall) -> KernelCall:
-        able = candidates(old.workload)
-        if not able:
-            raise CompileError(f"no template of this version takes {old.workload.key}")
-        kept = completed(old.select, old.workload, able, target)
-        if kept is not None:
-            return decider.implement(old, kept, old.why)
-        default = decider.default(old.workload, able)
-        return decider.implement(old, *decider.choose(name, old.workload, able, default))
+    def call(old: KernelCall) -> KernelCall:
+        if old not in calls:
+            calls[old] = decider.implement(old, *select(old))
+        return calls[old]
 
-    def segment(name: str, old: Segment) -> Segment:
+    def segment(old: Segment) -> Segment:
         if old not in segments:
-            segments[old] = Segment(old.fn, tuple(call(name, c) for c in old.every))
+            segments[old] = Segment(old.fn, tuple(map(call, old.every)))
         return segments[old]
 
     def routine(name: str) -> Routine:
         old = program.routines[name]
-        return replace(old, code=with_segments(old.code, partial(segment, name)))
+        return replace(old, code=with_segments(old.code, segment))
 
     routines = Routines(program.routines, routine)
     return replace(program, routines=routines, target=target, sources=sources)

@@ -448,6 +448,15 @@ def test_explained_extents_and_nodes_are_text(run: Run) -> None:
     assert steps == [("find", [1, "any1"]), ("cast+e", [1, "any1"])]
 
 
+def test_a_limit_on_weights_is_told_in_bytes(run: Run) -> None:
+    failed = run("compile", "zoo:mlp", "--weight-bytes", "1000", "-o", "net.bkt")
+    assert failed.exit_code == 2
+    assert "error: weight_bytes=1000 is too few: " in failed.stderr
+    assert not Path("net.bkt").exists()
+    least = failed.stderr.partition(" take ")[2].split()[0]
+    assert run("compile", "zoo:mlp", "--weight-bytes", least, "-o", "net.bkt").exit_code == 0
+
+
 @pytest.mark.filterwarnings("default")
 def test_clones_that_are_not_legal_are_passed_by(run: Run) -> None:
     graph = "(float[N, 1, H, 8] x) => (y) <float[1, 1, 3, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}> "

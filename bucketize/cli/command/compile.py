@@ -37,6 +37,12 @@ if TYPE_CHECKING:
 @parameter.log_option
 @click.option("--target", metavar="NAME", help="Another processor: neoverse-v1, ...")
 @parameter.threads_option
+@click.option(
+    "--weight-bytes",
+    type=click.IntRange(0),
+    metavar="BYTES",
+    help="At most, of all weights as kernels have them packed.",
+)
 @parameter.json_option
 def compile(
     model: str, bounds: list[parameter.Bound], output: Path | None, as_json: bool, **options: Any
@@ -48,13 +54,14 @@ def compile(
       bucketize compile zoo:mlp -o mlp.bkt
       bucketize compile net.onnx -d log --log trials.csv --threads 2 -o net.bkt
       bucketize compile net.onnx --target neoverse-v1 -o net.bkt
+      bucketize compile net.onnx --weight-bytes 100000000 -o net.bkt
     """
     path = output or Path(f"{name_of(model)}.bkt")
     parameter.check_writable(path)
     loaded = load_model(model, bounds)
     tell_hints(loaded)
     behind = dispatched_at(loaded, options)
-    how = {name: options[name] for name in ("log", "target", "threads")}
+    how = {name: options[name] for name in ("log", "target", "threads", "weight_bytes")}
     exe = compiled(behind, **how)
     with progress_bar(f"writing {path}"):
         exe.save(path)
