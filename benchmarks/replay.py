@@ -7,10 +7,11 @@ forest of a search has not seen the product that is searched.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import pairwise
+from itertools import combinations, pairwise
 from statistics import geometric_mean
 from typing import TypedDict
 
@@ -59,6 +60,7 @@ TARGETS = {
 }
 """The processors that recorded."""
 FOLDS = 6
+APART = 1.1  # times as long; nearer ones may be noise
 TRIALS = (1, 2, 5, 10, 20, 50)
 BUCKETS = ((1, 1), (2, 3), (4, 7), (8, 15), (16, 31), (32, 63), (64, 127), (128, 256))
 WIDE = (1, 16, 256)
@@ -88,6 +90,10 @@ def judge(records: Sequence[Record], target: Target) -> None:
     print(f"that of minimal filtering, on the other half: {100 * error:.1f} %")
     error = steps_error(observed("rest", processor, Steps), target)
     print(f"that of loop source, on the other half: {100 * error:.1f} %")
+    names = ", ".join(
+        f"{grid} {100 * share:.1f} %" for grid, share in in_order(processor, target).items()
+    )
+    print(f"pairs of implementations a tenth and more apart, in order: {names}")
     print(f"default at its own size, above the best: {default_excess(records, target)}")
     print(f"default of all sizes, above the best: {default_excess(records, target, wide)}")
     print(f"narrow default by the wide one's: {narrow_by_wide(records, target)}")
@@ -155,6 +161,28 @@ def steps_error(observed: Sequence[Observation[Steps]], target: Target) -> float
         counts, logs = counted(observed[1 - half :: 2], target)
         errors += np.abs(np.log(taken(counts, seconds_each(each, target.speed))) - logs).tolist()
     return float(np.median(np.exp(errors)) - 1)
+
+
+def in_order(processor: str, target: Target) -> dict[str, float]:
+    """By grid the share of pairs of a kernel's implementations whose order is as recorded.
+
+    Of those that differ by more than `APART`, templates among themselves included.
+    """
+    shares = {}
+    for grid in (*GRIDS, "filters"):
+        kernels: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+        for one in observed(grid, processor, object):
+            (row,) = one.cost.seconds(one.schedules, one.points, target, one.cold_bytes)
+            place = one.workload, one.label.rpartition(" ")[2]
+            kernels[place] += zip(np.log(row).tolist(), one.logs.tolist(), strict=True)
+        signs = [
+            (a[0] - b[0]) * (a[1] - b[1]) > 0
+            for each in kernels.values()
+            for a, b in combinations(each, 2)
+            if abs(a[1] - b[1]) > math.log(APART)
+        ]
+        shares[grid] = sum(signs) / len(signs)
+    return shares
 
 
 def narrow(record: Record, target: Target) -> str:

@@ -26,6 +26,7 @@ from bucketize.types import Column, Dim, Points, Sizes
 
 Extents: TypeAlias = Callable[[Dim], Column]
 """What a dim is at each of some points."""
+HIDDEN = 3  # how well latency and sums overlap: 1, one after the other; many, the longer alone
 PAGE = 4096  # bytes, after which addresses fall into the same set of a first cache
 
 
@@ -108,7 +109,8 @@ def seconds(p: Product, k: Knobs, c: ProductConstants, target: Target) -> Floats
 
     def step(height: Floats) -> Floats:
         """Cycles of a step of the reduction."""
-        arithmetic = np.maximum(height * nv / its.fma, its.latency)
+        sums = height * nv  # each waits for its last; those as many as just hide that hide less
+        arithmetic = joined(sums / its.fma, np.full_like(sums, its.latency), HIDDEN)
         lost = np.where(height * _alike(p) > ways, height * c.conflict * FLOAT_BYTES / LINE, 0)
         return np.maximum(arithmetic, (height + nv) / its.loads) + lost
 
