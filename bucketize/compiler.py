@@ -23,8 +23,8 @@ from bucketize.log.verdict import Digests, Verdict, verdicts
 from bucketize.machine.named import named
 from bucketize.program.configuration import Configuration, Configurations, defaults
 from bucketize.program.decide import decide, redecided
-from bucketize.program.limit import limited
 from bucketize.program.program import Program
+from bucketize.program.weight_limit import limited
 from bucketize.progress import Tell, progress_bar, shown
 from bucketize.runtime.thread_pool import check_threads
 

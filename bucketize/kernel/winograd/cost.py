@@ -50,8 +50,8 @@ FITTED = fitted(
     overlap=(1.6, 1.17),
 )
 """AMD's as those of products. Intel's were fitted by a clock of 2.52 GHz and are told in cycles of
-2.98; `patch`, `first` and `overlap` were then set by which algorithm they choose on three grids, two
-of 16 lanes and one of 8: fitted to times alone they err as much and choose worse."""
+2.98; `patch`, `first` and `overlap` were then set by which algorithm they choose on three grids,
+two of 16 lanes and one of 8: fitted to times alone they err as much and choose worse."""
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from bucketize.machine.target import host
 from bucketize.program.configuration import Configuration, defaults
 from bucketize.program.decide import decide
 from bucketize.program.instruction import DEFAULT, LOGGED, KernelCall
-from bucketize.program.limit import constant_bytes, limited
 from bucketize.program.program import Program
+from bucketize.program.weight_limit import constant_bytes, limited
 from bucketize.types import Symbol, tensor
 
 SIDES = (6, 20, 50)
