@@ -194,7 +194,7 @@ class _Weight:
 
     def steps(self) -> Iterator[_Step]:
         """The lower hull of what it may lose, from the layouts of now to the least."""
-        here, loss = self._own, 0.0
+        here, loss, rate = self._own, 0.0, 0.0
         options = {layouts: self._loss(layouts) for layouts in self._options()}
         while True:
             rates = {
@@ -205,7 +205,8 @@ class _Weight:
             if not rates:
                 return
             best = min(rates, key=lambda layouts: (rates[layouts], self._room(layouts)))
-            yield _Step(rates[best], self._room(here) - self._room(best), self, best)
+            rate = max(rate, rates[best])  # rising, however it rounds: steps are taken in order
+            yield _Step(rate, self._room(here) - self._room(best), self, best)
             here, loss = best, options[best]
 
     @cached_property
