@@ -24,7 +24,7 @@ from bucketize.machine.target import Target
 from bucketize.types import ANY, Dim, Sizes, evaluate, symbols
 
 LESS = 0.9  # of the time: models of different templates are off by as much
-WIDE = 16  # times the elements of a result, from the least to the most, that one kernel should do
+WIDE = 8  # times the elements of a result, from the least to the most, that one kernel should do
 STEP = math.sqrt(2)  # times as many are in the next slice of a range
 SLICES = 24
 GAIN = 0.15  # of the time of a slice, or of several together, that a further kernel takes off

@@ -44,14 +44,14 @@ FITTED = fitted(
     transform6=(9.26, 5.04),
     transform8=(17.4, 6.94),
     row=(5.2, 1.0),
-    patch=(300.0, 36.0),
-    first=(0.85, 0.357),
+    patch=(600.0, 36.0),
+    first=(0.5, 0.357),
     again=(0.702, 0.736),
-    overlap=(1.6, 1.17),
+    overlap=(2.5, 1.17),
 )
 """AMD's as those of products. Intel's were fitted by a clock of 2.52 GHz and are told in cycles of
-2.98; `patch`, `first` and `overlap` were then set by which algorithm they choose on three grids,
-two of 16 lanes and one of 8: fitted to times alone they err as much and choose worse."""
+2.98; `patch`, `first` and `overlap` were then set by what kernels take within two models, and by
+which algorithm they choose on two grids, of 16 lanes and of 8."""
 
 
 @dataclass(frozen=True)
