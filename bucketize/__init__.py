@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bucketize.ir import Function, Module
     from bucketize.loader import load
     from bucketize.onnx import from_onnx, to_onnx
+    from bucketize.partition.partition import partition
     from bucketize.text import show
     from bucketize.tune.api import tune
     from bucketize.types import ANY, Profile
@@ -47,6 +48,7 @@ _HOMES = {
     "dispatch": "bucketize.dispatch.tree",
     "from_onnx": "bucketize.onnx",
     "load": "bucketize.loader",
+    "partition": "bucketize.partition.partition",
     "show": "bucketize.text",
     "specialise": "bucketize.dispatch.specialise",
     "to_onnx": "bucketize.onnx",
@@ -85,6 +87,7 @@ __all__ = [
     "get_available_providers",
     "get_device",
     "load",
+    "partition",
     "show",
     "specialise",
     "to_onnx",

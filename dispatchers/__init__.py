@@ -6,6 +6,7 @@ form: `log_dispatcher.with_options(base=4)`. `per_symbol`, `profiles`, `from_fil
 `{"data": (1, 3, H, W)} -> {"data": {2: [(1, 64), (64, None)]}}`, is their equal.
 """
 
+from dispatchers.auto import auto
 from dispatchers.axis import AxisDispatcher, Dispatcher
 from dispatchers.exact import exact_dispatcher
 from dispatchers.file import from_file
@@ -18,6 +19,7 @@ from dispatchers.uniform import uniform_dispatcher
 __all__ = [
     "AxisDispatcher",
     "Dispatcher",
+    "auto",
     "exact_dispatcher",
     "from_file",
     "from_traffic",

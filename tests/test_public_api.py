@@ -58,6 +58,7 @@ PROMISED = {
     "get_available_providers",
     "get_device",
     "load",
+    "partition",
     "show",
     "specialise",
     "to_onnx",

@@ -111,7 +111,7 @@ def main(debug: bool) -> None:
 
 
 COMMANDS = (
-    *("demo", "zoo", "show", "tune", "compile", "export", "run", "profile"),
+    *("demo", "zoo", "show", "partition", "tune", "compile", "export", "run", "profile"),
     *("bench", "analyze", "log", "dispatchers", "ops", "cache", "calibrate"),
 )
 for name in COMMANDS:  # each in a module of its name

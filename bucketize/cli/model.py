@@ -180,12 +180,16 @@ def dispatched(model: NamedModel, options: Mapping[str, Any]) -> Module:
     if spec in (None, UNDISPATCHED):
         return model.module
     from bucketize.cli.dispatcher import find_dispatcher
-    from bucketize.dispatch.tree import dispatch
+    from bucketize.dispatch.tree import ModuleDispatcher, dispatch
 
     if spec == ORACLE:
         return dispatch(model.module, oracle(model, points), fallback=False)
     how = {n: options[n] for n in ("policy", "fallback", "limit") if options.get(n) is not None}
-    return dispatch(model.module, find_dispatcher(spec), **how)
+    dispatcher = find_dispatcher(spec)
+    if isinstance(dispatcher, ModuleDispatcher):
+        dispatcher = dispatcher.of_module(model.module, "main")
+        echo(f"{spec}: {dispatcher}", err=True)
+    return dispatch(model.module, dispatcher, **how)
 
 
 def dispatched_at(model: NamedModel, options: Mapping[str, Any]) -> Module:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from bucketize.dispatch.bucket import clip, clone_name, intervals_by_symbol, narrowed
 from bucketize.dispatch.limit import within_limit
@@ -40,13 +40,23 @@ Answer: TypeAlias = Mapping[str, Mapping[int, Sequence[Interval]]] | Sequence[Pr
 Dispatcher: TypeAlias = Callable[[dict[str, tuple[Dim, ...]]], Answer]
 Emit: TypeAlias = Callable[[Builder], tuple[Atom, ...]]
 
+
+@runtime_checkable
+class ModuleDispatcher(Protocol):
+    """What looks at a whole module, not at shapes alone, before it dispatches."""
+
+    def of_module(self, mod: Module, function: str) -> Dispatcher:
+        """The dispatcher of a function of the module."""
+        ...
+
+
 POLICIES = ("exact", "pad")
 LIMIT = 10_000  # buckets: a second, 20 MB
 
 
 def dispatch(
     mod: Module,
-    dispatcher: Dispatcher,
+    dispatcher: Dispatcher | ModuleDispatcher,
     *,
     function: str = "main",
     policy: str = "exact",
@@ -61,7 +71,8 @@ def dispatch(
     Args:
         mod: the module.
         dispatcher: maps input shapes, `{"data": (1, 3, H, W)}`, to half-open intervals per input
-            and axis, `{"data": {2: [(1, 2), (2, 4), (4, None)]}}`, or to a list of `Profile` boxes.
+            and axis, `{"data": {2: [(1, 2), (2, 4), (4, None)]}}`, or to a list of `Profile` boxes;
+            or a `ModuleDispatcher`, such as `dispatchers.auto`, which makes one for the module.
         function: the name of what is cloned.
         policy: "exact" runs a clone at the true sizes; "pad" at its bucket's top, the result
             cropped, where that is proved safe.
@@ -88,6 +99,8 @@ def dispatch(
     named = name_dims(mod.function(function))
     if is_dispatched(named, mod):
         raise DispatchError(f"{function} is dispatched already; dispatch the original")
+    if isinstance(dispatcher, ModuleDispatcher):
+        dispatcher = dispatcher.of_module(mod, function)
     answer = _ask(dispatcher, named)
     try:
         leaves, body = _decided(named, answer, policy, fallback, limit)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from bucketize.errors import KernelError
+from bucketize.kernel.gemm.cost import cold_bytes as usual_bytes
 from bucketize.kernel.template import Cost, Implementation, Schedule
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import FORK, FORK_S, work
 from bucketize.kernel.workload import Workload
+from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
 from bucketize.types import Dim, Points, evaluate
 
@@ -65,3 +69,35 @@ def seconds(
 
     """
     return model_of(workload, implementation).seconds(sizes, target, cold_bytes, threads)
+
+
+def seconds_over(
+    workload: Workload,
+    implementations: Sequence[Implementation],
+    points: Points,
+    target: Target,
+    threads: int = 1,
+) -> Floats:
+    """What implementations take at many sizes: a row for each point, a column for each of them.
+
+    Weights are as cold as defaults have it; otherwise as `seconds`.
+
+    Raises:
+        KernelError: a template has no model.
+        TypeRelError: a dim of the workload has no value at a point.
+
+    """
+    taken = np.empty((len(points), len(implementations)))
+    cold = usual_bytes(target)
+    shared = points.values(work(workload).total).astype(float) >= FORK
+    for template in dict.fromkeys(i.template for i in implementations):
+        places = [k for k, i in enumerate(implementations) if i.template == template]
+        cost = TEMPLATES[template].cost
+        if cost is None:
+            raise KernelError(f"{template} has no model of what it takes")
+        schedules, model = [implementations[k].schedule for k in places], cost(workload)
+        taken[:, places] = model.seconds(schedules, points, target, cold)
+        if threads > 1:
+            crowded = model.seconds(schedules, points, target.crowded, cold) / threads + FORK_S
+            taken[:, places] = np.where(shared[:, None], crowded, taken[:, places])
+    return taken

@@ -54,7 +54,7 @@ class TypicalPoints(Points):
 
 def points(workload: Workload, boxes: tuple[Box, ...] = ((),)) -> TypicalPoints:
     """The typical sizes of a workload in boxes, or with an empty one in its own bounds."""
-    return _points(tuple({s: _ends(s, workload) for s in _symbols(workload)}.items()), boxes)
+    return _points(tuple({s: open_ends(s, workload) for s in _symbols(workload)}.items()), boxes)
 
 
 def slices(workload: Workload, box: Box, count: int) -> tuple[Box, ...]:
@@ -74,7 +74,7 @@ def cuts(workload: Workload, box: Box, count: int) -> tuple[Box, ...]:
     own, each = {s.name: s for s in box}, dict.fromkeys(_symbols(workload))
     ranges = [
         (s.name, [between(s.lo, s.hi, k / count, ends) for k in range(count + 1)])
-        for s, ends in ((own.get(s.name, s), _ends(s, workload)) for s in each)
+        for s, ends in ((own.get(s.name, s), open_ends(s, workload)) for s in each)
     ]
     return tuple(
         tuple(Symbol(name, ends[k], ends[k + 1]) for name, ends in ranges) for k in range(count)
@@ -109,7 +109,7 @@ def _symbols(workload: Workload) -> Iterator[Symbol]:
     return (s for t in types for d in t.shape for s in symbols(d))
 
 
-def _ends(symbol: Symbol, workload: Workload) -> tuple[int, int]:
+def open_ends(symbol: Symbol, workload: Workload) -> tuple[int, int]:
     """Where a symbol is taken to end that has no top."""
     anchor = workload.anchor
     if symbol.hi is not None or "layout" not in anchor.attrs:  # bounded, or of no images

@@ -1,0 +1,1 @@
+"""Where buckets should be: partitions of sizes by what their clones are expected to take."""

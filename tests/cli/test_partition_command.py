@@ -1,0 +1,59 @@
+"""`bucketize partition`, and `-d auto`: what they say and write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from bucketize.cli.group import main
+
+Run = Callable[..., Result]
+MLP = ("zoo:mlp", "--dim", "N=1..64")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command line in an empty directory; unexpected exceptions fail the test."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: str) -> Result:
+        result = CliRunner().invoke(main, args)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run
+
+
+def test_a_line_for_each_number_of_clones(run: Run) -> None:
+    head, one, *_, take = run("partition", *MLP, "--target", "x86-64-v4").stdout.splitlines()
+    assert head.split() == ["clones", "time", "above", "the", "oracle", "kernels", "buckets"]
+    assert one.split()[:2] == ["1", "1.000"]
+    assert one.endswith("N=1..64")
+    assert take.startswith("Take: 1 clone is enough, ")
+
+
+def test_for_scripts_and_as_a_file(run: Run) -> None:
+    facts = json.loads(run("partition", *MLP, "-o", "b.yaml", "--json").stdout)
+    assert facts["intervals"] == {"N": [[1, 65]]}
+    assert facts["clones"] == facts["frontier"][0]["clones"] == 1
+    assert 0 < facts["oracle"] <= facts["seconds"]
+    assert run("show", *MLP, "-d", "b.yaml").exit_code == 0
+
+
+def test_auto_says_why(run: Run) -> None:
+    result = run("show", *MLP, "-d", "auto:target=x86-64-v4")
+    assert result.stderr.startswith("auto:target=x86-64-v4: 1 clone is enough, ")
+    assert "main[N=1..64]" in result.stdout
+
+
+def test_what_cannot_be_cut_is_told(run: Run) -> None:
+    result = run("partition", "zoo:mlp", "--dim", "N=3..3")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "error: no axis is dynamic: there is nothing to partition\n",
+    )

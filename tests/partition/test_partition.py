@@ -1,0 +1,155 @@
+"""Partitions: what clones are expected to take, which are chosen, and what is said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bucketize
+from bucketize import zoo
+from bucketize.dispatch.tree import dispatch
+from bucketize.errors import ArgumentError, DispatchError, ShapeError, UnknownNameError
+from bucketize.ir import Module
+from bucketize.kernel.cost import seconds
+from bucketize.kernel.gemm.cost import cold_bytes
+from bucketize.kernel.templates import candidates
+from bucketize.kernel.typical import Box
+from bucketize.lower.cost import default_of
+from bucketize.machine.named import named
+from bucketize.partition import partition as home
+from bucketize.partition.expectation import Expectation, expectation, workloads
+from bucketize.partition.partition import Partition, partition
+from bucketize.types import Sizes, Symbol, evaluate
+from dispatchers import auto, from_file
+
+TARGET = "x86-64-v4"
+
+
+def mlp(**bounds: tuple[int, int | None]) -> Module:
+    return bucketize.from_onnx(zoo.build("mlp"), bounds=bounds or {"N": (1, 64)})
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_clone_takes_what_its_kernels_do(threads: int) -> None:
+    target, points = named(TARGET), [{"N": n} for n in (1, 7, 64)]
+    calls = workloads(mlp(), "main", target, threads)
+    box = (Symbol("N", 1, 64),)
+    its = expectation(calls, [box], points, target=target, threads=threads)
+    for sizes, mine in zip(points, its.seconds[0], strict=True):
+        each = 0.0
+        for workload, times in calls.items():
+            chosen = default_of(workload, candidates(workload), target)
+            one = chosen.at(evaluate(workload.size, sizes))
+            cold = cold_bytes(target)
+            each += times * seconds(workload, one, sizes, target, cold, threads)
+        assert mine == pytest.approx(each)
+    assert (its.least <= its.seconds[0]).all()
+
+
+def faked(monkeypatch: pytest.MonkeyPatch, change: int) -> None:
+    """Costs of 1, or 2 for clones that serve sizes on both sides of a change."""
+
+    def expected(
+        _calls: object, boxes: Sequence[Box], points: Sequence[Sizes], **_how: object
+    ) -> Expectation:
+        lows, highs = ([(s.lo, s.hi or 10**6)[k] for (s,) in boxes] for k in (0, 1))
+        is_wide = (np.array(lows) < change) & (np.array(highs) >= change)
+        taken = np.repeat(np.where(is_wide, 2.0, 1.0)[:, None], len(points), axis=1)
+        kernels = [
+            frozenset({int(low >= change), int(high >= change)})
+            for low, high in zip(lows, highs, strict=True)
+        ]
+        return Expectation(taken, np.ones(len(points)), kernels)
+
+    monkeypatch.setattr(home, "expectation", expected)
+
+
+def test_buckets_begin_where_kernels_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    faked(monkeypatch, 17)
+    its = partition(mlp(), [({"N": n}, 1) for n in range(1, 25)], target=TARGET)
+    assert its.chosen.intervals == {"N": ((1, 17), (17, 65))}
+    assert [(f.clones, f.kernels) for f in its.frontier] == [(1, 2), (2, 2)]
+    assert [f.seconds for f in its.frontier] == pytest.approx([2.0, 1.0])
+    assert (its.saved, its.loss, its.oracle) == pytest.approx((0.5, 0.0, 1.0))
+    assert its.requests == 24
+    assert str(its) == (
+        "2 clones save 50.0% of one's time, 0.0% above the best kernels for each size "
+        "(N=1..16, 17..64)"
+    )
+
+
+def test_a_clone_has_to_be_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    faked(monkeypatch, 17)
+    its = partition(mlp(), target=TARGET, worth=0.6)
+    assert its.chosen.clones == 1
+    assert str(its) == "1 clone is enough, 100.0% above the best kernels for each size (N=1..64)"
+    few = partition(mlp(), target=TARGET, budget=1)
+    assert [f.clones for f in few.frontier] == [1]
+
+
+def test_one_clone_is_enough_where_it_chooses_by_size() -> None:
+    its = partition(mlp(), target=TARGET)
+    assert its.chosen.clones == 1
+    assert its.loss < 0.01
+    assert str(its).startswith("1 clone is enough, ")
+
+
+def test_open_bounds_go_as_far_as_kernels_take_them() -> None:
+    its = partition(mlp(N=(1, None)), target=TARGET)
+    assert its.chosen.intervals["N"][0][0] == 1
+    assert its.chosen.intervals["N"][-1][1] is None
+
+
+def test_requests_weigh() -> None:
+    rare, often = ([({"N": 1}, a), ({"N": 64}, b)] for a, b in ((1, 9), (9, 1)))
+    means = [partition(mlp(), requests, target=TARGET).chosen.seconds for requests in (rare, often)]
+    assert means[0] > means[1]
+
+
+def test_a_partition_is_a_dispatcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faked(monkeypatch, 17)
+    its = partition(mlp(), [({"N": n}, 1) for n in range(1, 25)], target=TARGET)
+    names = list(dispatch(mlp(), its).clones)
+    assert names == ["main[N=1..16]", "main[N=17..64]"]
+    its.write(tmp_path / "b.yaml")
+    assert (tmp_path / "b.yaml").read_text().startswith(f"# {its}\n")
+    assert list(dispatch(mlp(), from_file(tmp_path / "b.yaml")).clones) == names
+    with pytest.raises(DispatchError, match=r"^cannot write .*: Is a directory$"):
+        its.write(tmp_path)
+
+
+def test_an_axis_without_a_symbol_has_its_place_for_a_name() -> None:
+    one = Partition(home.Frontier(1, 1.0, 1, {"x_0": ((0, None),)}), (), 1.0, 0)
+    assert one({"x": (bucketize.ANY, 3), "y": (4,)}) == {"x": {0: [(0, None)]}}
+
+
+def test_auto_makes_one_clone_where_one_is_enough() -> None:
+    assert list(dispatch(mlp(), auto.with_options(target=TARGET)).clones) == ["main[N=1..64]"]
+
+
+def test_auto_says_what_it_cannot_use() -> None:
+    with pytest.raises(DispatchError, match=r"^auto goes by the model: pass it to dispatch\(mod, "):
+        auto({"data": (Symbol("N"), 3)})
+    with pytest.raises(DispatchError, match=r"^auto cannot use step=4: .*'step'"):
+        dispatch(mlp(), auto.with_options(step=4))
+    assert repr(auto.with_options(budget=2)) == "<dispatcher auto(budget=2)>"
+
+
+def test_what_is_no_question_is_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"^budget: expected at least 1 clone, got 0$"):
+        partition(mlp(), budget=0)
+    with pytest.raises(DispatchError, match=r"^no axis is dynamic: there is nothing to partition$"):
+        partition(mlp(N=(3, 3)))
+    with pytest.raises(DispatchError, match=r"^main is dispatched already; a partition is of the "):
+        partition(dispatch(mlp(), auto.with_options(target=TARGET)))
+    with pytest.raises(ArgumentError, match=r"^requests: expected sizes and how often they come"):
+        partition(mlp(), [], target=TARGET)
+    with pytest.raises(ShapeError):
+        partition(mlp(), [({}, 1)], target=TARGET)
+    with pytest.raises(ShapeError, match=r"^requests: N=65 is out of its bounds \[1, 64\]$"):
+        partition(mlp(), [({"N": 65}, 1)], target=TARGET)
+    with pytest.raises(UnknownNameError, match="no target named 'z80'"):
+        partition(mlp(), target="z80")
