@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -233,6 +234,15 @@ def is_known(workload: Workload, sizes: Sizes) -> bool:
     """Whether the sizes tell the shapes of a workload."""
     dims = _dims(workload)
     return ANY not in dims and all(s.name in sizes for d in dims for s in symbols(d))
+
+
+def is_legal(workload: Workload, sizes: Sizes) -> bool:
+    """Whether all shapes of a workload have a value at sizes that tell them."""
+    try:
+        deque((evaluate(dim, sizes) for dim in _dims(workload)), maxlen=0)
+    except TypeRelError:
+        return False
+    return True
 
 
 def is_shaped(workload: Workload) -> bool:

@@ -15,7 +15,7 @@ from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.typical import Box
 from bucketize.kernel.workload import Workload
-from bucketize.lower.cost import is_shaped, selects_of
+from bucketize.lower.cost import is_known, selects_of
 from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
 from bucketize.program.configuration import defaults
@@ -78,13 +78,17 @@ def expectation(
 
 
 def workloads(module: Module, function: str, target: Target, threads: int) -> dict[Workload, int]:
-    """The workloads of a function that have kernels, and how often each is called."""
+    """The workloads of a function that have kernels, and how often each is called.
+
+    Those whose shapes only a run can tell are left out.
+    """
     program = decide(module, defaults, target=target, threads=threads, executor="auto")
     routine = program.decide(function)
     calls = [call.workload for segment in routine.segments() for call in segment.every]
+    symbols = dict.fromkeys(routine.fn.symbols(), 1)
     times: dict[Workload, int] = {}
     for workload in calls:
-        if is_shaped(workload) and candidates(workload):
+        if is_known(workload, symbols) and candidates(workload):
             times[workload] = times.get(workload, 0) + 1
     return times
 

@@ -20,6 +20,7 @@ from bucketize.inspect.calibrate import calibrated
 from bucketize.ir import Function, Module, check_module
 from bucketize.kernel.typical import LENGTHS, Box, between, open_ends
 from bucketize.kernel.workload import Workload
+from bucketize.lower.cost import is_legal
 from bucketize.machine.named import named
 from bucketize.machine.speed import Floats
 from bucketize.partition.expectation import Expectation, expectation, workloads
@@ -83,7 +84,7 @@ class Partition:
     @property
     def loss(self) -> float:
         """What is lost by the oracle, as a share of its time."""
-        return self.chosen.seconds / self.oracle - 1 if self.oracle else 0.0
+        return max(self.chosen.seconds / self.oracle - 1, 0.0) if self.oracle else 0.0
 
     @property
     def saved(self) -> float:
@@ -176,6 +177,10 @@ def partition(
     expect = partial(expectation, calls, target=where, threads=threads)
     ends = {s.name: _ends(s, calls) for s in symbols}
     points, shares, count = _points(fn, ends, requests)
+    legal = [all(is_legal(workload, sizes) for workload in calls) for sizes in points]
+    if not any(legal):
+        raise DispatchError("kernels are legal at none of the sizes tried; bounds may tell which")
+    points, shares = list(itertools.compress(points, legal)), shares[legal] / sum(shares[legal])
     alone = expect([tuple(symbols), *_static(symbols, points)], points)
     weights = shares if count else shares * np.mean(alone.least) / np.maximum(alone.least, EVER)
     single, oracle = (float(seconds @ weights) for seconds in (alone.seconds[0], alone.least))
@@ -221,8 +226,9 @@ def _ends(symbol: Symbol, calls: Iterable[Workload]) -> tuple[int, int]:
     if symbol.hi is not None:
         return low, symbol.hi
     each = [open_ends(symbol, workload) for workload in calls]
-    _, high = next((pair for pair in each if pair != LENGTHS), LENGTHS)
-    return low, max(low, high)
+    least, most = next((pair for pair in each if pair != LENGTHS), LENGTHS)
+    low = max(low, least)
+    return low, max(low, most)
 
 
 def _spread(low: int, high: int, count: int) -> list[int]:

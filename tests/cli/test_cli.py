@@ -1351,7 +1351,11 @@ def test_dispatchers_are_found_in_every_form(
 @pytest.mark.parametrize(
     ("spec", "error", "message"),
     [
-        ("lug", UnknownNameError, "no dispatcher named 'lug'; known: auto, exact, log, module:name"),
+        (
+            "lug",
+            UnknownNameError,
+            "no dispatcher named 'lug'; known: auto, exact, log, module:name",
+        ),
         ("log:4", DispatchError, "expected option=value, got '4'"),
         (
             "log:base=]",

@@ -12,17 +12,18 @@ import bucketize
 from bucketize import zoo
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import ArgumentError, DispatchError, ShapeError, UnknownNameError
-from bucketize.ir import Module
+from bucketize.ir import Builder, Module, Var
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.gemm.cost import cold_bytes
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.typical import Box
 from bucketize.lower.cost import default_of
 from bucketize.machine.named import named
+from bucketize.ops import add, nonzero
 from bucketize.partition import partition as home
 from bucketize.partition.expectation import Expectation, expectation, workloads
 from bucketize.partition.partition import Partition, partition
-from bucketize.types import Sizes, Symbol, evaluate
+from bucketize.types import Sizes, Symbol, evaluate, tensor
 from dispatchers import auto, from_file
 
 TARGET = "x86-64-v4"
@@ -153,3 +154,28 @@ def test_what_is_no_question_is_refused() -> None:
         partition(mlp(), [({"N": 65}, 1)], target=TARGET)
     with pytest.raises(UnknownNameError, match="no target named 'z80'"):
         partition(mlp(), target="z80")
+
+
+def module(*shapes: tuple[int | Symbol, ...]) -> Module:
+    """The sum of two inputs, and the places of what is not 0 in it, times two."""
+    out = Builder()
+    x, y = (Var(n, tensor("float32", *s)) for n, s in zip("xy", shapes, strict=True))
+    total = out.emit(add, x, y)
+    places = out.emit(nonzero, total)
+    return Module({"main": out.function("main", [x, y], [total, out.emit(add, places, places)])})
+
+
+def test_sizes_that_are_not_legal_together_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = module((Symbol("N", 1, 64), 4), (Symbol("M", 1, 64), 4))  # alike, or one of them is 1
+    its = partition(mine, target=TARGET)
+    assert list(dispatch(mine, its).clones) == ["main[N=1..64,M=1..64]"]
+    assert its.oracle > 0
+    monkeypatch.setattr(home, "is_legal", lambda _workload, _sizes: False)
+    with pytest.raises(DispatchError, match=r"^kernels are legal at none of the sizes tried; "):
+        partition(mine, target=TARGET)
+
+
+def test_what_a_run_alone_tells_counts_nothing() -> None:
+    mine = module((Symbol("N", 1, 64), 4), (Symbol("N", 1, 64), 4))
+    assert len(workloads(mine, "main", named(TARGET), 1)) == 1
+    assert partition(mine, target=TARGET).chosen.clones == 1
