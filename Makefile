@@ -50,7 +50,7 @@ mutate: $(VENV)/.mutate ## seed faults into the core: do tests notice? (SAMPLE=0
 lint: $(READY) ## ruff and mypy, without changing a file
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
+	@$(BIN)/mypy --num-workers $(JOBS)
 
 format: $(READY) ## rewrite the files as ruff would have them
 	@$(BIN)/ruff check --fix .

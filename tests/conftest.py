@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -24,6 +25,12 @@ os.environ["BUCKETIZE_CALIBRATE"] = "0"
 
 # So must this be: other threads of numpy's, and of scipy's, would spin on the cores of other tests.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+# Processes that tests start need not compile the package again, each for itself.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# The collector goes over what lives too often where tests make objects by the million.
+gc.set_threshold(50_000, 20, 20)
 
 # Tests lend each other their cases, whatever folder they are in.
 sys.path.extend(str(path) for path in sorted(HERE.iterdir()) if path.is_dir())
@@ -114,6 +121,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None:  # a worker has none
         session.config.pluginmanager.register(Failures(terminal))
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests live to the end: the collector need not go over them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -31,7 +31,7 @@ def live_bindings(fn: Function) -> set[Binding]:
     for b in reversed(fn.body):
         if not needed.isdisjoint(b.outs):
             live.add(b)
-            needed |= used_atoms(b)
+            needed.update(used_atoms(b))  # keys on the right of |= would copy the set
     return live
 
 
