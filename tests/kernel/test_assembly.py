@@ -12,9 +12,11 @@ from types import ModuleType
 
 import llvmlite.binding as llvm
 import pytest
+from test_attention import FULL as MASKED
 from test_vector_templates import Case, N, S, convolution, dense, product, scores
 
 from bucketize.inspect import roofline
+from bucketize.kernel.attention import template as attention
 from bucketize.kernel.depthwise import template as depthwise
 from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE
 from bucketize.kernel.gemm import cost, matmul
@@ -206,6 +208,21 @@ def test_sums_of_depthwise_convolutions_stay_in_registers(
         assert loop.sums % (9 * width * vectors) == 0  # LLVM unrolls some
         assert len([line for line in loop.spilled if "Spill" in line]) <= 1, width
         assert len(loop.spilled) <= 2, width
+
+
+@ALL
+def test_sums_of_attention_stay_in_registers(processor: Processor) -> None:
+    """Of both products, at every height of their tiles; of the softmax, where there are 32."""
+    target = target_of(processor)
+    schedule = attention.TEMPLATE.default(MASKED.workload(), target)
+    loops = innermost(assembly(MASKED, schedule, target, processor))
+    tiles_, others = (
+        [x for x in loops if (".tile" in x.function) == is_tile] for is_tile in (1, 0)
+    )
+    assert len(tiles_) > 12
+    assert others
+    assert not [x.function for x in tiles_ if x.spilled]
+    assert target.registers == 16 or not [x.function for x in others if x.spilled]
 
 
 @ALL
