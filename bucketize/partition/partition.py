@@ -35,6 +35,8 @@ SIZES = {1: 64, 2: 12, 3: 6}
 """Of each symbol, geometrically, where no traffic is known; by how many symbols there are."""
 STEPS = {1: 24, 2: 6, 3: 3}
 """Between which buckets may begin and end, of each symbol."""
+MOST = 1024
+"""Requests that stand for all, where more sizes come."""
 EVER = 1e-9
 """Seconds: nothing takes less."""
 
@@ -208,7 +210,17 @@ def _points(
         raise ArgumentError("requests: expected sizes and how often they come, got none")
     for sizes, _ in pairs:
         _check(fn, sizes)
+    if len(pairs) > MOST:
+        return _sampled(pairs), np.full(MOST, 1 / MOST), total
     return [s for s, _ in pairs], np.array([t / total for _, t in pairs]), total
+
+
+def _sampled(pairs: Sequence[tuple[Sizes, float]]) -> list[Sizes]:
+    """A systematic sample: of requests in the order of their sizes, equally many apart."""
+    ordered = sorted(pairs, key=lambda pair: tuple(pair[0].values()))
+    served = np.cumsum([times for _, times in ordered])
+    places = np.searchsorted(served, (np.arange(MOST) + 0.5) / MOST * served[-1])
+    return [ordered[k][0] for k in places]
 
 
 def _check(fn: Function, sizes: Sizes) -> None:

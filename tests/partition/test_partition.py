@@ -110,6 +110,18 @@ def test_requests_weigh() -> None:
     assert means[0] > means[1]
 
 
+def test_many_sizes_are_sampled() -> None:
+    requests = [({"N": n}, 1 + n % 3) for n in range(1, 5001)]
+    mine = mlp(N=(1, 5000))
+    its = partition(mine, requests, target=TARGET)
+    calls, target = workloads(mine, "main", named(TARGET), 1), named(TARGET)
+    points = [sizes for sizes, _ in requests]
+    every = expectation(calls, [(Symbol("N", 1, 5000),)], points, target=target, threads=1)
+    mean = np.average(every.seconds[0], weights=[times for _, times in requests])
+    assert its.chosen.seconds == pytest.approx(mean, rel=1e-3)
+    assert its.requests == sum(times for _, times in requests)
+
+
 def test_a_partition_is_a_dispatcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     faked(monkeypatch, 17)
     its = partition(mlp(), [({"N": n}, 1) for n in range(1, 25)], target=TARGET)
