@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from bucketize.onnx import from_onnx, to_onnx
     from bucketize.partition.partition import partition
     from bucketize.text import show
+    from bucketize.traffic.value import Traffic
     from bucketize.tune.api import tune
     from bucketize.types import ANY, Profile
     from bucketize.verify import verify
@@ -43,6 +44,7 @@ _HOMES = {
     "Function": "bucketize.ir",
     "Module": "bucketize.ir",
     "Profile": "bucketize.types",
+    "Traffic": "bucketize.traffic.value",
     "analysis": "",
     "compile": "bucketize.compiler",
     "dispatch": "bucketize.dispatch.tree",
@@ -80,6 +82,7 @@ __all__ = [
     "Profile",
     "RunOptions",
     "SessionOptions",
+    "Traffic",
     "analysis",
     "compile",
     "dispatch",

@@ -107,6 +107,10 @@ class TuneError(BucketizeError):
     """A tuning session that cannot start or go on."""
 
 
+class TrafficError(BucketizeError):
+    """A traffic that cannot be read or written, or cannot be made one, or split."""
+
+
 class LateError(BucketizeError):
     """The time that was given for some work is up."""
 

@@ -32,6 +32,8 @@ from bucketize.program.program import Program, Routine
 from bucketize.progress import Tell, progress_bar, shown
 from bucketize.runtime.vm import Context
 from bucketize.save.write import save
+from bucketize.traffic.counter import TrafficCounter
+from bucketize.traffic.value import Traffic
 from bucketize.types import OptionalType, SequenceType, Symbol, Type, evaluate
 
 if TYPE_CHECKING:
@@ -138,6 +140,8 @@ class Executable:
         self._seconds = seconds
         self._idle: deque[Context] = deque()
         self._params = self.program.routines["main"].params
+        symbols = dict.fromkeys(s.name for p in self._params for s in p.type.symbols())
+        self._counter = TrafficCounter(tuple(symbols))
 
     def __repr__(self) -> str:
         program = self.program
@@ -197,7 +201,7 @@ class Executable:
             TypeRelError: the clone of these sizes is not legal.
 
         """
-        return self._run("main", arrange_inputs(self._params, arrays, named))
+        return self._run("main", arrange_inputs(self._params, arrays, named), request=True)
 
     __call__ = run
 
@@ -235,21 +239,30 @@ class Executable:
 
     def context(self) -> Callable[..., list[Value]]:
         """A `run` with memory of its own that no other call shares: one call at a time."""
-        context = Context(self.image)
+        context = Context(self.image, self._counter)
 
         def run(*arrays: Value, **named: Value) -> list[Value]:
-            inputs = arrange_inputs(self._params, arrays, named)
-            return _owned(context.enter(self.program.routines["main"], inputs), inputs)
+            inputs, routine = (
+                arrange_inputs(self._params, arrays, named),
+                self.program.routines["main"],
+            )
+            results = context.enter(routine, inputs)
+            context.count(routine)
+            return _owned(results, inputs)
 
         return run
 
-    def _run(self, name: str, inputs: Sequence[Value]) -> list[Value]:
+    def _run(self, name: str, inputs: Sequence[Value], *, request: bool = False) -> list[Value]:
         try:
             context = self._idle.pop()
         except IndexError:
-            context = Context(self.image)
+            context = Context(self.image, self._counter)
         try:
-            return _owned(context.enter(self.program.routines[name], inputs), inputs)
+            routine = self.program.routines[name]
+            results = context.enter(routine, inputs)
+            if request:
+                context.count(routine)
+            return _owned(results, inputs)
         finally:
             self._idle.append(context)
 
@@ -327,6 +340,15 @@ class Executable:
             for b in routine.on_host():
                 counts.host[b.op.name] = counts.host.get(b.op.name, 0) + 1
         return counts
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """How many calls of `run` returned at which sizes, in this process, from any thread.
+
+        None of no call, or if no size is free. Distinct sizes beyond 65,536 are rounded up, and a
+        BucketizeWarning says to what; calls are counted exactly. A child of a fork begins anew.
+        """
+        return self._counter.snapshot()
 
     @property
     def kernels(self) -> dict[str, Kernel]:

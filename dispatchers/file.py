@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from bucketize.errors import DispatchError
+from bucketize.traffic.value import Traffic
 from bucketize.types import Interval, Profile, Shape
 from dispatchers.axis import Dispatcher, Intervals
 from dispatchers.profile import profiles
@@ -18,11 +19,13 @@ from dispatchers.traffic import from_traffic
 
 
 def from_file(path: str | Path) -> Dispatcher:
-    """The dispatcher that a YAML or JSON file holds, under exactly one of these keys.
+    """The dispatcher that a file holds, in YAML or JSON under exactly one of these keys.
 
     `intervals: {N: [[1, 8], [8, null]]}` by symbol, `data_2` where the model names none;
     `profiles: [{name: small, min: {data: [1, 3]}, opt: {data: [4, 3]}, max: {data: [8, 3]}}]`;
-    `traffic: {N: {1: 900, 8: 80}}`, requests by size, with `count: 4` beside it if need be.
+    `traffic: {N: {1: 900, 8: 80}}`, requests by size, with `count: 4` beside it if need be. Of a
+    CSV or parquet file, which `bucketize.Traffic.read` reads, buckets serve about as many requests
+    each.
 
     Args:
         path: of the file.
@@ -33,8 +36,11 @@ def from_file(path: str | Path) -> Dispatcher:
     Raises:
         DispatchError: the file cannot be read, or holds no dispatcher; of intervals that overlap
             or leave a gap `dispatch` tells, naming the file.
+        TrafficError: a CSV or parquet file that holds no traffic.
 
     """
+    if Path(path).suffix in (".csv", ".parquet"):
+        return from_traffic(Traffic.read(path))
     content = _content(path)
     try:
         dispatcher = _read(content)

@@ -7,17 +7,18 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from bucketize.errors import ArgumentError
+from bucketize.traffic.value import Traffic
 from dispatchers.axis import AxisDispatcher, Dispatcher, demand
 from dispatchers.symbol import per_symbol
 
 Histogram: TypeAlias = Mapping[int, int] | Iterable[int]
 
 
-def from_traffic(requests: Mapping[str, Histogram], *, count: int = 8) -> Dispatcher:
+def from_traffic(requests: Traffic | Mapping[str, Histogram], *, count: int = 8) -> Dispatcher:
     """Buckets that serve about as many requests each, and one beyond all sizes seen.
 
     Args:
-        requests: by symbol a histogram, `{size: requests}`, or the sizes one by one.
+        requests: a traffic, or by symbol a histogram, `{size: requests}`, or the sizes one by one.
         count: the most buckets of a symbol.
 
     Returns:
@@ -27,6 +28,8 @@ def from_traffic(requests: Mapping[str, Histogram], *, count: int = 8) -> Dispat
         ArgumentError: no requests by symbol.
 
     """
+    if isinstance(requests, Traffic):
+        requests = {s: requests.histogram(s) for s in requests.symbols}
     if not isinstance(requests, Mapping):
         kind = type(requests).__name__
         raise ArgumentError(f'from_traffic: expected {{"N": [1, 8, 8]}} by symbol, got {kind}')

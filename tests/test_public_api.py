@@ -49,6 +49,7 @@ PROMISED = {
     "Module",
     "NodeArg",
     "Profile",
+    "Traffic",
     "RunOptions",
     "SessionOptions",
     "analysis",

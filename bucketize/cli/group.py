@@ -112,7 +112,7 @@ def main(debug: bool) -> None:
 
 COMMANDS = (
     *("demo", "zoo", "show", "partition", "tune", "compile", "export", "run", "profile"),
-    *("bench", "analyze", "log", "dispatchers", "ops", "cache", "calibrate"),
+    *("bench", "analyze", "traffic", "log", "dispatchers", "ops", "cache", "calibrate"),
 )
 for name in COMMANDS:  # each in a module of its name
     main.add_command(getattr(importlib.import_module(f"bucketize.cli.command.{name}"), name))

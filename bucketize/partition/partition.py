@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +24,7 @@ from bucketize.machine.named import named
 from bucketize.machine.speed import Floats
 from bucketize.partition.expectation import Expectation, expectation, workloads
 from bucketize.partition.search import Cover, cheapest, spans
+from bucketize.traffic.value import Traffic
 from bucketize.types import Dim, Interval, Shape, Sizes, Symbol, show_interval
 
 WORTH = 0.01
@@ -40,8 +40,6 @@ MOST = 1024
 EVER = 1e-9
 """Seconds: nothing takes less."""
 
-Requests: TypeAlias = Iterable[tuple[Sizes, float]]
-"""Sizes by symbol, and how often they come."""
 Expect: TypeAlias = Callable[[Sequence[Box], Sequence[Sizes]], Expectation]
 """What clones of boxes are expected to take at points."""
 
@@ -130,7 +128,7 @@ def _key(name: str, axis: int, dim: Dim) -> str:
 
 def partition(
     mod: Module,
-    requests: Requests | None = None,
+    traffic: Traffic | None = None,
     *,
     function: str = "main",
     budget: int = BUDGET,
@@ -147,8 +145,8 @@ def partition(
 
     Args:
         mod: not dispatched.
-        requests: sizes by symbol, and how often they come; None: sizes are spread geometrically
-            between the bounds, and all count alike.
+        traffic: what sizes come, and how often; None: sizes are spread geometrically between the
+            bounds, and all count alike.
         function: the name of what is to be cloned.
         budget: the most clones.
         target: where they run, by its name; None: this machine.
@@ -159,7 +157,7 @@ def partition(
         The partition: a dispatcher, whose text says what it is expected to buy.
 
     Raises:
-        ArgumentError: no module, no budget, or requests of no sizes.
+        ArgumentError: no module, or no budget.
         DispatchError: nothing is dynamic, or the function is dispatched already.
         ShapeError: a request without the size of a symbol, or out of its bounds.
         UnknownNameError: there is no such function, or target.
@@ -178,7 +176,7 @@ def partition(
     calls = workloads(mod, function, where, threads)
     expect = partial(expectation, calls, target=where, threads=threads)
     ends = {s.name: _ends(s, calls) for s in symbols}
-    points, shares, count = _points(fn, ends, requests)
+    points, shares, count = _points(fn, ends, traffic)
     legal = [all(is_legal(workload, sizes) for workload in calls) for sizes in points]
     if not any(legal):
         raise DispatchError("kernels are legal at none of the sizes tried; bounds may tell which")
@@ -195,19 +193,18 @@ def partition(
 
 
 def _points(
-    fn: Function, ends: Mapping[str, tuple[int, int]], requests: Requests | None
+    fn: Function, ends: Mapping[str, tuple[int, int]], traffic: Traffic | None
 ) -> tuple[list[Sizes], Floats, float]:
     """Sizes, the share of each, and how many requests they stand for."""
     fixed = {s.name: s.lo for s in fn.symbols().values() if s.name not in ends}
-    if requests is None:
+    if traffic is None:
         count = SIZES.get(len(ends), 3)
         each = itertools.product(*(_spread(*pair, count) for pair in ends.values()))
         points: list[Sizes] = [{**fixed, **dict(zip(ends, p, strict=True))} for p in each]
         return points, np.full(len(points), 1 / len(points)), 0.0
-    pairs = [({**fixed, **sizes}, times) for sizes, times in requests]
-    total = math.fsum(times for _, times in pairs)
-    if not total > 0:
-        raise ArgumentError("requests: expected sizes and how often they come, got none")
+    rows = zip(traffic.sizes.tolist(), traffic.requests.tolist(), strict=True)
+    pairs = [({**fixed, **dict(zip(traffic.symbols, size, strict=True))}, n) for size, n in rows]
+    total = traffic.total
     for sizes, _ in pairs:
         _check(fn, sizes)
     if len(pairs) > MOST:
@@ -229,7 +226,7 @@ def _check(fn: Function, sizes: Sizes) -> None:
     for name, symbol in fn.symbols().items():
         if sizes[name] < symbol.lo or (symbol.hi is not None and sizes[name] > symbol.hi):
             within = f"[{symbol.lo}, {'...' if symbol.hi is None else symbol.hi}]"
-            raise ShapeError(f"requests: {name}={sizes[name]} is out of its bounds {within}")
+            raise ShapeError(f"traffic: {name}={sizes[name]} is out of its bounds {within}")
 
 
 def _ends(symbol: Symbol, calls: Iterable[Workload]) -> tuple[int, int]:

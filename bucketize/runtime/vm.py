@@ -38,6 +38,7 @@ from bucketize.program.instruction import (
 from bucketize.program.program import Routine
 from bucketize.runtime.capture import CapturedCall, capture
 from bucketize.runtime.state import State
+from bucketize.traffic.counter import TrafficCounter
 from bucketize.types import evaluate
 
 LARGEST = 1 << 62  # of an extent: sums of two stay within int64
@@ -64,13 +65,15 @@ class _Route:
     captured: CapturedCall | None = None
     """What the instructions come to, once a call of the same shapes has come."""
     tried: bool = False
+    key: tuple[int, ...] | None = None
+    """The sizes as they are counted, once they were."""
 
 
 class Context:
     """What a call in flight needs of its own; one call at a time."""
 
-    def __init__(self, image: Image) -> None:
-        """An empty context: arena and tables come with the first calls.
+    def __init__(self, image: Image, counter: TrafficCounter | None = None) -> None:
+        """An empty context: arena and tables come with the first calls; `counter` is of requests.
 
         Raises ProgramError if the image is of another processor.
         """
@@ -81,6 +84,7 @@ class Context:
         self.arena = Arena()
         self._states: dict[Segment, State] = {}
         self._seen: dict[Routine, _Route] = {}
+        self._tally = None if counter is None else counter.tally(self)
 
     def __repr__(self) -> str:
         return f"<context with {len(self._states)} segments, an arena of {self.arena.nbytes} bytes>"
@@ -104,6 +108,14 @@ class Context:
             if is_too_deep(e):
                 raise too_deep() from e
             raise
+
+    def count(self, routine: Routine) -> None:
+        """Count the call of the routine that has just returned as a request of its sizes."""
+        seen, tally = self._seen[routine], self._tally
+        assert tally is not None
+        if seen.key is None:
+            seen.key = tally.key(seen.sizes)
+        tally.add(seen.key)
 
     def invoke(self, routine: Routine, arrays: Sequence[Value]) -> list[Value]:
         """The results of a routine; inputs of the shapes of the last call go the same way."""

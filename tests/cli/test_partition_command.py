@@ -45,6 +45,16 @@ def test_for_scripts_and_as_a_file(run: Run) -> None:
     assert run("show", *MLP, "-d", "b.yaml").exit_code == 0
 
 
+def test_it_weighs_sizes_by_a_traffic(run: Run) -> None:
+    Path("t.csv").write_text("N,requests\n1,9\n64,1\n")
+    few = json.loads(run("partition", *MLP, "--traffic", "t.csv", "--json").stdout)
+    Path("t.csv").write_text("N,requests\n1,1\n64,9\n")
+    many = json.loads(run("partition", *MLP, "--traffic", "t.csv", "--json").stdout)
+    assert few["seconds"] < many["seconds"]
+    result = run("partition", *MLP, "--traffic", "zoo:traffic/prompts")
+    assert (result.exit_code, result.stderr.startswith("error: ")) == (2, True)
+
+
 def test_auto_says_why(run: Run) -> None:
     result = run("show", *MLP, "-d", "auto:target=x86-64-v4")
     assert result.stderr.startswith("auto:target=x86-64-v4: 1 clone is enough, ")

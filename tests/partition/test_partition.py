@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from bucketize.ops import add, nonzero
 from bucketize.partition import partition as home
 from bucketize.partition.expectation import Expectation, expectation, workloads
 from bucketize.partition.partition import Partition, partition
+from bucketize.traffic.value import Traffic
 from bucketize.types import Sizes, Symbol, evaluate, tensor
 from dispatchers import auto, from_file
 
@@ -31,6 +32,12 @@ TARGET = "x86-64-v4"
 
 def mlp(**bounds: tuple[int, int | None]) -> Module:
     return bucketize.from_onnx(zoo.build("mlp"), bounds=bounds or {"N": (1, 64)})
+
+
+def traffic(sizes: Iterable[int], requests: Iterable[int] | None = None) -> Traffic:
+    """Requests of one symbol, each size once if it is not told."""
+    rows = np.array([*sizes])[:, None]
+    return Traffic(("N",), rows, np.array([*(requests or [1] * len(rows))]))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -70,7 +77,7 @@ def faked(monkeypatch: pytest.MonkeyPatch, change: int) -> None:
 
 def test_buckets_begin_where_kernels_change(monkeypatch: pytest.MonkeyPatch) -> None:
     faked(monkeypatch, 17)
-    its = partition(mlp(), [({"N": n}, 1) for n in range(1, 25)], target=TARGET)
+    its = partition(mlp(), traffic(range(1, 25)), target=TARGET)
     assert its.chosen.intervals == {"N": ((1, 17), (17, 65))}
     assert [(f.clones, f.kernels) for f in its.frontier] == [(1, 2), (2, 2)]
     assert [f.seconds for f in its.frontier] == pytest.approx([2.0, 1.0])
@@ -105,26 +112,26 @@ def test_open_bounds_go_as_far_as_kernels_take_them() -> None:
 
 
 def test_requests_weigh() -> None:
-    rare, often = ([({"N": 1}, a), ({"N": 64}, b)] for a, b in ((1, 9), (9, 1)))
-    means = [partition(mlp(), requests, target=TARGET).chosen.seconds for requests in (rare, often)]
+    rare, often = (traffic([1, 64], [a, b]) for a, b in ((1, 9), (9, 1)))
+    means = [partition(mlp(), its, target=TARGET).chosen.seconds for its in (rare, often)]
     assert means[0] > means[1]
 
 
 def test_many_sizes_are_sampled() -> None:
-    requests = [({"N": n}, 1 + n % 3) for n in range(1, 5001)]
+    sizes, times = range(1, 5001), [1 + n % 3 for n in range(1, 5001)]
     mine = mlp(N=(1, 5000))
-    its = partition(mine, requests, target=TARGET)
+    its = partition(mine, traffic(sizes, times), target=TARGET)
     calls, target = workloads(mine, "main", named(TARGET), 1), named(TARGET)
-    points = [sizes for sizes, _ in requests]
+    points = [{"N": n} for n in sizes]
     every = expectation(calls, [(Symbol("N", 1, 5000),)], points, target=target, threads=1)
-    mean = np.average(every.seconds[0], weights=[times for _, times in requests])
+    mean = np.average(every.seconds[0], weights=times)
     assert its.chosen.seconds == pytest.approx(mean, rel=1e-3)
-    assert its.requests == sum(times for _, times in requests)
+    assert its.requests == sum(times)
 
 
 def test_a_partition_is_a_dispatcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     faked(monkeypatch, 17)
-    its = partition(mlp(), [({"N": n}, 1) for n in range(1, 25)], target=TARGET)
+    its = partition(mlp(), traffic(range(1, 25)), target=TARGET)
     names = list(dispatch(mlp(), its).clones)
     assert names == ["main[N=1..16]", "main[N=17..64]"]
     its.write(tmp_path / "b.yaml")
@@ -158,12 +165,10 @@ def test_what_is_no_question_is_refused() -> None:
         partition(mlp(N=(3, 3)))
     with pytest.raises(DispatchError, match=r"^main is dispatched already; a partition is of the "):
         partition(dispatch(mlp(), auto.with_options(target=TARGET)))
-    with pytest.raises(ArgumentError, match=r"^requests: expected sizes and how often they come"):
-        partition(mlp(), [], target=TARGET)
     with pytest.raises(ShapeError):
-        partition(mlp(), [({}, 1)], target=TARGET)
-    with pytest.raises(ShapeError, match=r"^requests: N=65 is out of its bounds \[1, 64\]$"):
-        partition(mlp(), [({"N": 65}, 1)], target=TARGET)
+        partition(mlp(), Traffic(("S",), np.array([[1]]), np.array([1])), target=TARGET)
+    with pytest.raises(ShapeError, match=r"^traffic: N=65 is out of its bounds \[1, 64\]$"):
+        partition(mlp(), traffic([65]), target=TARGET)
     with pytest.raises(UnknownNameError, match="no target named 'z80'"):
         partition(mlp(), target="z80")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.command.traffic import read_traffic
 from bucketize.cli.echo import echo
 from bucketize.cli.model import load_model
 from bucketize.cli.table import fitting
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 @click.command(short_help="Find the fewest buckets that lose nothing.")
 @parameter.model_options
 @click.option(
+    "--traffic",
+    metavar="FILE",
+    help="Sizes of requests, as `bucketize traffic` reads them; zoo:traffic/NAME.",
+)
+@click.option(
     "--budget", type=click.IntRange(1), default=8, show_default=True, help="The most clones."
 )
 @parameter.written_option("--output", "-o", help="A .yaml file for -d.")
@@ -30,11 +36,10 @@ if TYPE_CHECKING:
 def partition(
     model: str,
     bounds: list[parameter.Bound],
-    budget: int,
+    traffic: str | None,
     output: Path | None,
-    target: str | None,
-    threads: int,
     as_json: bool,
+    **how: Any,
 ) -> None:
     """Find the fewest buckets of MODEL that lose nothing, by the models of its kernels.
 
@@ -44,13 +49,15 @@ def partition(
     \b
     Examples:
       bucketize partition zoo:resnet18 --dim N=1..1 --dim H=64..512 --dim W=64..512
-      bucketize partition net.onnx --budget 4 -o buckets.yaml
+      bucketize partition zoo:bert-base --dim S=1..4096 --traffic zoo:traffic/prompts
+      bucketize partition net.onnx --traffic requests.csv --budget 4 -o buckets.yaml
       bucketize compile net.onnx -d buckets.yaml -o net.bkt
     """
     from bucketize.partition.partition import partition as planned
 
     loaded = load_model(model, bounds)
-    its = planned(loaded.module, budget=budget, target=target, threads=threads)
+    requests = None if traffic is None else read_traffic(traffic)
+    its = planned(loaded.module, requests, **how)
     if output is not None:
         its.write(output)
     echo(json.dumps(facts(its), indent=2) if as_json else shown(its))

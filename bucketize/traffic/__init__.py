@@ -1,0 +1,1 @@
+"""Traffic: how many requests of which sizes there are; counted, read, written, split."""

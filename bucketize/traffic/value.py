@@ -1,0 +1,355 @@
+"""A traffic as a value: distinct sizes, how many requests each has, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bucketize.errors import TrafficError, unknown_name
+from bucketize.traffic.file import REQUESTS, TIME, TableColumn, read_columns, write_columns
+
+Integers: TypeAlias = NDArray[np.int64]
+FINEST = 1_000_000  # the largest denominator of a scale: 0.8 is 4/5
+
+
+@dataclass(frozen=True, eq=False)
+class Traffic:
+    """Requests by their sizes, in order of time and size; each size once, or once a time."""
+
+    symbols: tuple[str, ...]
+    sizes: Integers
+    """A row for each distinct size, a column for each symbol."""
+    requests: Integers
+    """The requests of each row, at least 1."""
+    times: NDArray[np.float64] | None = None
+    """The time of each row in seconds, if it is known."""
+
+    def __post_init__(self) -> None:
+        """Sort the rows and add up what is alike; raise TrafficError if they are no traffic."""
+        sizes = np.asarray(self.sizes, np.int64).reshape(-1, len(self.symbols))
+        requests = np.asarray(self.requests, np.int64)
+        times = None if self.times is None else np.asarray(self.times, np.float64)
+        _check(self.symbols, sizes, requests, times)
+        keep = requests > 0
+        sizes, requests = sizes[keep], requests[keep]
+        keys = [*reversed(sizes.T)]
+        if times is not None:
+            times = times[keep]
+            keys.append(times)
+        order = np.lexsort(keys) if keys else np.arange(len(requests))
+        first = np.zeros(len(order), bool)
+        first[:1] = True
+        for key in keys:
+            first[1:] |= np.diff(key[order]) != 0
+        starts = np.flatnonzero(first)
+        self._set("sizes", sizes[order][starts])
+        self._set("requests", np.add.reduceat(requests[order], starts))
+        self._set("times", None if times is None else times[order][starts])
+
+    def _set(self, name: str, array: NDArray[Any] | None) -> None:
+        if array is not None:
+            array.flags.writeable = False
+        object.__setattr__(self, name, array)
+
+    def __repr__(self) -> str:
+        return f"<{self.total} requests of {len(self.sizes)} sizes of {', '.join(self.symbols)}>"
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all rows are the same."""
+        if not isinstance(other, Traffic):
+            return NotImplemented
+        mine, its = (
+            (t.symbols, *map(_listed, (t.sizes, t.requests, t.times))) for t in (self, other)
+        )
+        return mine == its
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @classmethod
+    def read(cls, path: str | Path, columns: Mapping[str, str] | None = None) -> Traffic:
+        """The traffic of a file, `.csv` or `.parquet`, with a row for each request or size.
+
+        Args:
+            path: of the file; parquet wants `pip install bucketize[parquet]`.
+            columns: by symbol the column of its sizes, and by "time" and "requests" those of the
+                time stamps (seconds, or ISO 8601) and of the requests of a row. None: each column
+                but `time`, and `requests` or `count`, is a symbol's.
+
+        Returns:
+            The traffic.
+
+        Raises:
+            TrafficError: a file that cannot be read, no rows, or a cell that is no size.
+            UnknownNameError: a column that is not there.
+
+        """
+        try:
+            return cls._of(read_columns(Path(path)), columns)
+        except TrafficError as e:
+            e.add_note(f"in {path}")
+            raise
+
+    @classmethod
+    def _of(cls, table: dict[str, TableColumn], columns: Mapping[str, str] | None) -> Traffic:
+        if columns is None:
+            names = {REQUESTS if name == "count" else name: name for name in table}
+            if len(names) < len(table):
+                raise TrafficError(f"both count and {REQUESTS} are there: leave one out")
+        else:
+            names = dict(columns)
+        for column in names.values():
+            if column not in table:
+                raise unknown_name("column", column, table)
+        symbols = tuple(name for name in names if name not in (TIME, REQUESTS))
+        sizes = [table[names[s]].integers() for s in symbols]
+        rows = len(next(iter(table.values())).cells) if table else 0
+        ones = np.ones(rows, np.int64)
+        return cls(
+            symbols,
+            np.array(sizes, np.int64).reshape(len(symbols), rows).T,
+            table[names[REQUESTS]].integers() if REQUESTS in names else ones,
+            table[names[TIME]].seconds() if TIME in names else None,
+        )
+
+    def write(self, path: str | Path) -> None:
+        """Write a histogram that `read` reads.
+
+        Args:
+            path: of the file, `.csv` or `.parquet`.
+
+        Raises:
+            TrafficError: a file of another kind, or pyarrow is not installed.
+
+        """
+        columns = {s: self.sizes[:, i].tolist() for i, s in enumerate(self.symbols)}
+        times = {} if self.times is None else {TIME: self.times.tolist()}
+        write_columns(Path(path), {**times, **columns, REQUESTS: self.requests.tolist()})
+
+    @property
+    def total(self) -> int:
+        """All requests."""
+        return int(self.requests.sum())
+
+    @property
+    def bounds(self) -> dict[str, tuple[int, int]]:
+        """By symbol the least size and the largest."""
+        ends = self.sizes.min(axis=0).tolist(), self.sizes.max(axis=0).tolist()
+        return dict(zip(self.symbols, zip(*ends, strict=True), strict=True))
+
+    def histogram(self, symbol: str) -> dict[int, int]:
+        """The requests of each size of a symbol.
+
+        Args:
+            symbol: one of `symbols`.
+
+        Returns:
+            Requests by size, in order of size.
+
+        Raises:
+            UnknownNameError: there is no such symbol.
+
+        """
+        if symbol not in self.symbols:
+            raise unknown_name("symbol", symbol, self.symbols)
+        column = self.sizes[:, self.symbols.index(symbol)]
+        sizes, places = np.unique(column, return_inverse=True)
+        requests = np.zeros(len(sizes), np.int64)
+        np.add.at(requests, places, self.requests)
+        return dict(zip(sizes.tolist(), requests.tolist(), strict=True))
+
+    def quantiles(self, symbol: str, shares: Sequence[float]) -> list[int]:
+        """The least sizes of a symbol that so many of the requests do not exceed.
+
+        Args:
+            symbol: one of `symbols`.
+            shares: of the requests, each from 0 to 1.
+
+        Returns:
+            A size for each share.
+
+        Raises:
+            UnknownNameError: there is no such symbol.
+
+        """
+        histogram = self.histogram(symbol)
+        served = np.cumsum(list(histogram.values()))
+        places = np.searchsorted(served, np.asarray(shares) * served[-1])
+        return np.array(list(histogram))[places].tolist()  # type: ignore[no-any-return]
+
+    def without_times(self) -> Traffic:
+        """Each size once, whenever it came.
+
+        Returns:
+            The traffic.
+
+        """
+        return replace(self, times=None)
+
+    def merged(self, *others: Traffic) -> Traffic:
+        """The requests of all; without times unless all have them.
+
+        Args:
+            *others: traffics of the same symbols, in any order.
+
+        Returns:
+            The traffic.
+
+        Raises:
+            TrafficError: other symbols.
+
+        """
+        every = (self, *others)
+        for other in others:
+            if set(other.symbols) != set(self.symbols):
+                mine, its = ", ".join(self.symbols), ", ".join(other.symbols)
+                raise TrafficError(f"a traffic of {mine} and one of {its} do not make one")
+        times = [t.times for t in every if t.times is not None]
+        return Traffic(
+            self.symbols,
+            np.concatenate([t.sizes[:, [*map(t.symbols.index, self.symbols)]] for t in every]),
+            np.concatenate([t.requests for t in every]),
+            np.concatenate(times) if len(times) == len(every) else None,
+        )
+
+    def split(
+        self, *, time: float | None = None, share: float | None = None
+    ) -> tuple[Traffic, Traffic]:
+        """What came before and what came after; what came at one time stays together.
+
+        Args:
+            time: the first second of the second part.
+            share: in place of it, the least share of the requests in the first part.
+
+        Returns:
+            The two parts.
+
+        Raises:
+            TrafficError: not one of `time` and `share`, no time stamps, or nothing in one part.
+
+        """
+        if (time is None) == (share is None):
+            raise TrafficError("a traffic is split at a time or at a share, one of them")
+        if self.times is None:
+            raise TrafficError("there are no time stamps to split by; halves are drawn without")
+        if share is None:
+            row = int(np.searchsorted(self.times, time or 0))
+        else:
+            reached = int(np.searchsorted(np.cumsum(self.requests), share * self.total))
+            last = self.times[min(reached, len(self.times) - 1)]
+            row = int(np.searchsorted(self.times, last, side="right"))
+        if not 0 < row < len(self.requests):
+            where = f"{time} s" if share is None else f"a share of {share}"
+            begin, end = self.times[0], self.times[-1]
+            raise TrafficError(f"at {where} one part is empty: times are {begin} to {end} s")
+        return self._rows(slice(row)), self._rows(slice(row, None))
+
+    def _rows(self, rows: slice) -> Traffic:
+        times = None if self.times is None else self.times[rows]
+        return Traffic(self.symbols, self.sizes[rows], self.requests[rows], times)
+
+    def halves(self, seed: int = 0) -> tuple[Traffic, Traffic]:
+        """Two halves, drawn without replacement: plan on one, judge on the other.
+
+        Args:
+            seed: of the draw.
+
+        Returns:
+            The two; of an odd number of requests the second has one more.
+
+        Raises:
+            TrafficError: fewer than two requests.
+
+        """
+        random = np.random.default_rng(seed)
+        half = self.total // 2
+        drawn = random.multivariate_hypergeometric(self.requests, half, method="marginals")
+        return replace(self, requests=drawn), replace(self, requests=self.requests - drawn)
+
+    def sample(self, number: int, seed: int = 0) -> Integers:
+        """Sizes of requests, drawn with replacement.
+
+        Args:
+            number: of requests.
+            seed: of the draw.
+
+        Returns:
+            A row for each request, a column for each symbol.
+
+        """
+        random = np.random.default_rng(seed)
+        rows = random.choice(len(self.requests), number, p=self.requests / self.total)
+        drawn: Integers = self.sizes[rows]
+        return drawn
+
+    def scaled(self, **by: float | Fraction) -> Traffic:
+        """Sizes times a factor, rounded up: prompts over 8 are `scaled(S=1 / 8)`.
+
+        Args:
+            **by: the factor by symbol, above 0.
+
+        Returns:
+            The traffic.
+
+        Raises:
+            TrafficError: a factor that is not above 0.
+            UnknownNameError: there is no such symbol.
+
+        """
+        sizes = self.sizes.copy()
+        for symbol, factor in by.items():
+            if symbol not in self.symbols:
+                raise unknown_name("symbol", symbol, self.symbols)
+            exact = Fraction(factor).limit_denominator(FINEST)
+            if exact <= 0:
+                raise TrafficError(
+                    f"sizes of {symbol} are scaled by a factor above 0, got {factor}"
+                )
+            column = self.symbols.index(symbol)
+            sizes[:, column] = -(-sizes[:, column] * exact.numerator // exact.denominator)
+        return replace(self, sizes=sizes)
+
+    def renamed(self, **names: str) -> Traffic:
+        """The same of other symbols: `renamed(N="S")`.
+
+        Args:
+            **names: the new name by the old one.
+
+        Returns:
+            The traffic.
+
+        Raises:
+            TrafficError: two symbols of one name.
+            UnknownNameError: there is no such symbol.
+
+        """
+        for name in names.keys() - set(self.symbols):
+            raise unknown_name("symbol", name, self.symbols)
+        return replace(self, symbols=tuple(names.get(s, s) for s in self.symbols))
+
+
+def _listed(array: NDArray[Any] | None) -> Any:
+    return None if array is None else array.tolist()
+
+
+def _check(
+    symbols: Iterable[str], sizes: Integers, requests: Integers, times: NDArray[np.float64] | None
+) -> None:
+    names = list(symbols)
+    if not names or len(set(names)) < len(names):
+        raise TrafficError(f"a traffic is of symbols of different names, got {names or 'none'}")
+    if not {len(sizes)} == {len(requests), len(requests if times is None else times)}:
+        raise TrafficError("sizes, requests and times of a traffic have as many rows")
+    if sizes.size and sizes.min() < 0:
+        raise TrafficError(f"a size is negative: {sizes.min()}")
+    if requests.size and requests.min() < 0:
+        raise TrafficError(f"requests are counted from 0, got {requests.min()}")
+    if times is not None and not np.isfinite(times).all():
+        raise TrafficError("a time is no number")
+    if not requests.any():
+        raise TrafficError("there is no request")

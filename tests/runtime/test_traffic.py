@@ -1,0 +1,196 @@
+"""Traffic: laws of the value, files, and the counter under threads, many sizes and forks."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import bucketize
+from bucketize import Traffic, ops, zoo
+from bucketize.cli.group import main
+from bucketize.errors import BucketizeError, BucketizeWarning, TrafficError, UnknownNameError
+from bucketize.ir import Builder, Module, Var
+from bucketize.traffic.counter import MOST_OF_TALLY, MOST_SIZES, TrafficCounter
+from bucketize.types import Symbol, tensor
+from dispatchers import from_file, from_traffic
+
+
+def executable() -> bucketize.Executable:
+    x = Var("data", tensor("float32", Symbol("N", 1, 64), 4))
+    b = Builder()
+    y = b.emit(ops.relu, x)
+    return bucketize.compile(Module({"main": b.function("main", [x], [y])}))
+
+
+@pytest.mark.parametrize("name", zoo.TRAFFICS)
+def test_halves_make_the_whole(name: str) -> None:
+    whole = zoo.traffic(name)
+    first, second = whole.halves(3)
+    assert first.total == whole.total // 2
+    assert first.merged(second) == whole
+    assert whole.halves(3)[0] == first
+
+
+def test_a_split_by_time_makes_the_whole() -> None:
+    whole = zoo.traffic("prompts")
+    first, second = whole.split(time=1800)
+    assert first.merged(second) == whole
+    assert first.without_times() == zoo.traffic("prompts-first")
+    assert (first.quantiles("S", [0.9]), second.quantiles("S", [0.9])) == ([4075], [2427])
+    part, rest = whole.split(share=0.25)
+    assert part.merged(rest) == whole
+    with pytest.raises(TrafficError, match="no time stamps"):
+        zoo.traffic("images").split(share=0.5)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("name", ["prompts", "images"])
+def test_what_is_written_is_read(name: str, suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"t.{suffix}"
+    if suffix == "parquet":
+        pytest.importorskip("pyarrow")
+    zoo.traffic(name).write(path)
+    assert Traffic.read(path) == zoo.traffic(name)
+
+
+def test_requests_one_by_one_with_dates(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("TIMESTAMP,User,Tokens\n2023-11-16T18:15:46,a,7\n2023-11-16T18:15:47,b,7\n")
+    traffic = Traffic.read(path, {"S": "Tokens", "time": "TIMESTAMP"})
+    assert traffic.histogram("S") == {7: 2}
+    assert traffic.times is not None
+    assert np.diff(traffic.times) == 1
+    with pytest.raises(UnknownNameError, match="no column named 'Token'"):
+        Traffic.read(path, {"S": "Token"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the file is empty"),
+        ("S,requests\n", "there is no request"),
+        ("S\n-3\n", "row 1, column S: expected a number from 0, got '-3'"),
+        ("S,user\n3,bob\n", "column user: expected a whole number, got 'bob'"),
+        ("S,S\n3,3\n", "two columns have one name"),
+        ("S,B\n3\n", "row 1 has 1 cells of 2"),
+        ("S,time\n3,noon\n", "expected seconds"),
+        ("S,count,requests\n3,1,1\n", "both count and requests"),
+    ],
+)
+def test_what_is_no_traffic_says_why(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(BucketizeError, match=message):
+        Traffic.read(path)
+
+
+def test_scaled_sizes_are_rounded_up() -> None:
+    traffic = Traffic(("S",), np.array([[1], [8], [9]]), np.array([1, 2, 3]))
+    assert traffic.scaled(S=1 / 8).histogram("S") == {1: 3, 2: 3}
+    assert zoo.traffic("images").scaled(H=0.8, W=0.8).bounds["W"][1] == 512
+
+
+def test_the_dispatcher_reads_the_same(tmp_path: Path) -> None:
+    traffic = zoo.traffic("queries")
+    traffic.write(tmp_path / "q.csv")
+    shapes = {"x": (Symbol("S", 1, 512),)}
+    expected = from_traffic({"S": traffic.histogram("S")})(shapes)
+    assert from_traffic(traffic)(shapes) == expected
+    assert from_file(tmp_path / "q.csv")(shapes) == expected
+
+
+def test_requests_are_counted_and_nothing_else() -> None:
+    exe = executable()
+    exe.warm_up()
+    exe.profile(np.zeros((5, 4), np.float32), repetitions=1, roofline=None)
+    exe.run_clone("main", np.zeros((5, 4), np.float32))
+    assert exe.traffic is None
+    exe.run(np.zeros((3, 4), np.float32))
+    run = exe.context()
+    run(np.zeros((3, 4), np.float32))
+    del run
+    exe.context()
+    assert exe.traffic is not None
+    assert exe.traffic.histogram("N") == {3: 2}
+
+
+def test_threads_count_exactly() -> None:
+    exe = executable()
+
+    def requests(thread: int) -> None:
+        for i in range(1000):
+            exe.run(np.zeros((1 + (i + thread) % 50, 4), np.float32))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(requests, range(8)))
+    assert exe.traffic is not None
+    assert exe.traffic.histogram("N") == dict.fromkeys(range(1, 51), 160)
+
+
+class Owner:
+    """What stands for a context."""
+
+
+def test_memory_is_bounded_and_requests_are_exact() -> None:
+    counter, owner = TrafficCounter(("N",)), Owner()
+    tally = counter.tally(owner)
+    for size in range(200_000):
+        tally.add((size,))
+    with pytest.warns(BucketizeWarning, match="rounded up to multiples of 4"):
+        traffic = counter.snapshot()
+    assert traffic is not None
+    assert traffic.total == 200_000
+    assert len(traffic.sizes) <= MOST_SIZES + MOST_OF_TALLY
+
+
+def test_a_child_counts_from_nothing() -> None:
+    counter, owner = TrafficCounter(("N",)), Owner()
+    tally = counter.tally(owner)
+    tally.add((1,))
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        tally.add((2,))
+        os.write(writing, repr(dict(tally.counts)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reading, 100) == b"{(2,): 1}"
+    assert tally.counts == {(1,): 1}
+
+
+def test_the_command_shows_and_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("S,time\n3,0\n3,1\n9,2\n")
+    result = CliRunner().invoke(main, ["traffic", "t.csv", "--split", "1", "-o", "o.csv"])
+    assert result.exit_code == 0, result.output
+    assert result.output == GOLDEN
+    assert Path("o-second.csv").read_text() == "time,S,requests\n1.0,3,1\n2.0,9,1\n"
+
+
+GOLDEN = """\
+3 requests of 2 sizes, from 0 to 2 s
+
+symbol  least  p1  p5  p10  p25  p50  p75  p90  p95  p99  most
+S           3   3   3    3    3    3    9    9    9    9     9
+
+S  requests  share
+3         2  66.7%
+9         1  33.3%
+
+S
+sizes  requests
+3..3          2  ########################################
+4..4          0
+5..5          0
+6..6          0
+7..7          0
+8..8          0
+9..9          1  ####################
+wrote o-first.csv: 1 request
+wrote o-second.csv: 2 requests
+"""
