@@ -12,7 +12,6 @@ from typing import TypeAlias
 import numpy as np
 import yaml
 
-from bucketize.call import check_sizes
 from bucketize.dispatch.tree import is_dispatched, name_dims
 from bucketize.errors import ArgumentError, DispatchError, ShapeError
 from bucketize.inspect.calibrate import calibrated
@@ -222,8 +221,12 @@ def _sampled(pairs: Sequence[tuple[Sizes, float]]) -> list[Sizes]:
 
 def _check(fn: Function, sizes: Sizes) -> None:
     """Raise `ShapeError` if the size of a symbol is missing, or out of its bounds."""
-    check_sizes(fn.params, sizes)
     for name, symbol in fn.symbols().items():
+        if name not in sizes:
+            raise ShapeError(
+                f"traffic: it has no sizes of {name}, only of {', '.join(sizes)}; hold {name} to a "
+                f"size, bounds={{{name!r}: (1, 1)}} or --dim {name}=1..1"
+            )
         if sizes[name] < symbol.lo or (symbol.hi is not None and sizes[name] > symbol.hi):
             within = f"[{symbol.lo}, {'...' if symbol.hi is None else symbol.hi}]"
             raise ShapeError(f"traffic: {name}={sizes[name]} is out of its bounds {within}")

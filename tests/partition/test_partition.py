@@ -165,7 +165,9 @@ def test_what_is_no_question_is_refused() -> None:
         partition(mlp(N=(3, 3)))
     with pytest.raises(DispatchError, match=r"^main is dispatched already; a partition is of the "):
         partition(dispatch(mlp(), auto.with_options(target=TARGET)))
-    with pytest.raises(ShapeError):
+    with pytest.raises(
+        ShapeError, match=r"^traffic: it has no sizes of N, only of S; hold N to a "
+    ):
         partition(mlp(), Traffic(("S",), np.array([[1]]), np.array([1])), target=TARGET)
     with pytest.raises(ShapeError, match=r"^traffic: N=65 is out of its bounds \[1, 64\]$"):
         partition(mlp(), traffic([65]), target=TARGET)

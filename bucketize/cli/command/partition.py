@@ -49,7 +49,7 @@ def partition(
     \b
     Examples:
       bucketize partition zoo:resnet18 --dim N=1..1 --dim H=64..512 --dim W=64..512
-      bucketize partition zoo:bert-base --dim S=1..4096 --traffic zoo:traffic/prompts
+      bucketize partition zoo:bert-base --dim B=1..1 --traffic zoo:traffic/chunks
       bucketize partition net.onnx --traffic requests.csv --budget 4 -o buckets.yaml
       bucketize compile net.onnx -d buckets.yaml -o net.bkt
     """
