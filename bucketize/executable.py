@@ -201,7 +201,7 @@ class Executable:
             TypeRelError: the clone of these sizes is not legal.
 
         """
-        return self._run("main", arrange_inputs(self._params, arrays, named), request=True)
+        return self._run("main", arrange_inputs(self._params, arrays, named), True)
 
     __call__ = run
 
@@ -242,17 +242,15 @@ class Executable:
         context = Context(self.image, self._counter)
 
         def run(*arrays: Value, **named: Value) -> list[Value]:
-            inputs, routine = (
-                arrange_inputs(self._params, arrays, named),
-                self.program.routines["main"],
-            )
+            inputs = arrange_inputs(self._params, arrays, named)
+            routine = self.program.routines["main"]
             results = context.enter(routine, inputs)
             context.count(routine)
             return _owned(results, inputs)
 
         return run
 
-    def _run(self, name: str, inputs: Sequence[Value], *, request: bool = False) -> list[Value]:
+    def _run(self, name: str, inputs: Sequence[Value], is_request: bool = False) -> list[Value]:
         try:
             context = self._idle.pop()
         except IndexError:
@@ -260,7 +258,7 @@ class Executable:
         try:
             routine = self.program.routines[name]
             results = context.enter(routine, inputs)
-            if request:
+            if is_request:
                 context.count(routine)
             return _owned(results, inputs)
         finally:

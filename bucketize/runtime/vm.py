@@ -38,7 +38,7 @@ from bucketize.program.instruction import (
 from bucketize.program.program import Routine
 from bucketize.runtime.capture import CapturedCall, capture
 from bucketize.runtime.state import State
-from bucketize.traffic.counter import TrafficCounter
+from bucketize.traffic.counter import Cell, TrafficCounter
 from bucketize.types import evaluate
 
 LARGEST = 1 << 62  # of an extent: sums of two stay within int64
@@ -65,8 +65,8 @@ class _Route:
     captured: CapturedCall | None = None
     """What the instructions come to, once a call of the same shapes has come."""
     tried: bool = False
-    key: tuple[int, ...] | None = None
-    """The sizes as they are counted, once they were."""
+    cell: Cell | None = None
+    """What counts its requests, once there was one."""
 
 
 class Context:
@@ -111,11 +111,11 @@ class Context:
 
     def count(self, routine: Routine) -> None:
         """Count the call of the routine that has just returned as a request of its sizes."""
-        seen, tally = self._seen[routine], self._tally
-        assert tally is not None
-        if seen.key is None:
-            seen.key = tally.key(seen.sizes)
-        tally.add(seen.key)
+        seen = self._seen[routine]
+        if seen.cell is None:
+            assert self._tally is not None
+            seen.cell = self._tally.cell(seen.sizes)
+        seen.cell[0] += 1
 
     def invoke(self, routine: Routine, arrays: Sequence[Value]) -> list[Value]:
         """The results of a routine; inputs of the shapes of the last call go the same way."""

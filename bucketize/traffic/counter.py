@@ -10,6 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,7 +21,9 @@ MOST_SIZES = 65_536
 """Distinct sizes that a counter tells apart; beyond, sizes are rounded up, coarser and coarser."""
 MOST_OF_TALLY = 1_024  # distinct sizes that a context keeps before it hands them on
 
-Key = tuple[int, ...]
+Key: TypeAlias = tuple[int, ...]
+Cell: TypeAlias = list[int]
+"""Of one number: a call adds 1 to it, and looks nothing up."""
 _COUNTERS: weakref.WeakSet[TrafficCounter] = weakref.WeakSet()
 
 
@@ -30,22 +33,25 @@ class Tally:
     __slots__ = ("__weakref__", "_counter", "counts")
 
     def __init__(self, counter: TrafficCounter) -> None:
-        self.counts: dict[Key, int] = {}
+        self.counts: dict[Key, Cell] = {}
         self._counter = counter
 
-    def key(self, sizes: Mapping[str, int]) -> Key:
-        """The sizes of the symbols; 0 where an input that is absent would have told it."""
-        return tuple([sizes.get(symbol, 0) for symbol in self._counter.symbols])
+    def cell(self, sizes: Mapping[str, int]) -> Cell:
+        """What counts the requests of sizes, until the next cell is asked for.
 
-    def add(self, key: Key) -> None:
-        """Count a request."""
-        counts = self.counts
-        if key in counts:
-            counts[key] += 1
-        else:
-            if len(counts) >= MOST_OF_TALLY:
+        The size is 0 where an input that is absent would have told it.
+        """
+        key = tuple([sizes.get(symbol, 0) for symbol in self._counter.symbols])
+        cell = self.counts.get(key)
+        if cell is None:
+            if len(self.counts) >= MOST_OF_TALLY:
                 self._counter.drain(self)
-            self.counts[key] = 1
+            cell = self.counts[key] = [0]
+        return cell
+
+    def taken(self) -> dict[Key, int]:
+        """What it counted so far; its context may add meanwhile."""
+        return {key: cell[0] for key, cell in self.counts.copy().items()}
 
 
 class TrafficCounter:
@@ -62,14 +68,15 @@ class TrafficCounter:
         self._counts: dict[Key, int] = {}
         self._step = 1
         for _, tally in self._tallies:
-            tally.counts = {}
+            for cell in tally.counts.values():
+                cell[0] = 0
 
     def tally(self, context: object) -> Tally:
         """A tally that lives as long as its context; then what it counted is kept here."""
         with self._lock:
             for reference, tally in self._tallies:
                 if reference() is None:
-                    self._add(tally.counts)
+                    self._add(tally.taken())
             self._tallies = [pair for pair in self._tallies if pair[0]() is not None]
             new = Tally(self)
             self._tallies.append((weakref.ref(context), new))
@@ -78,7 +85,7 @@ class TrafficCounter:
     def drain(self, tally: Tally) -> None:
         """Take over what a tally counted."""
         with self._lock:
-            self._add(tally.counts)
+            self._add(tally.taken())
             tally.counts = {}
 
     def _add(self, counts: Mapping[Key, int]) -> None:
@@ -99,7 +106,7 @@ class TrafficCounter:
         with self._lock:
             counts, step = dict(self._counts), self._step
             for _, tally in self._tallies:
-                for key, requests in tally.counts.copy().items():  # its context may add meanwhile
+                for key, requests in tally.taken().items():
                     counts[key] = counts.get(key, 0) + requests
         if step > 1:
             warn(f"more than {MOST_SIZES} sizes came: they are rounded up to multiples of {step}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -140,7 +142,7 @@ def test_memory_is_bounded_and_requests_are_exact() -> None:
     counter, owner = TrafficCounter(("N",)), Owner()
     tally = counter.tally(owner)
     for size in range(200_000):
-        tally.add((size,))
+        tally.cell({"N": size})[0] += 1
     with pytest.warns(BucketizeWarning, match="rounded up to multiples of 4"):
         traffic = counter.snapshot()
     assert traffic is not None
@@ -151,16 +153,51 @@ def test_memory_is_bounded_and_requests_are_exact() -> None:
 def test_a_child_counts_from_nothing() -> None:
     counter, owner = TrafficCounter(("N",)), Owner()
     tally = counter.tally(owner)
-    tally.add((1,))
+    one = tally.cell({"N": 1})
+    one[0] += 1
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        tally.add((2,))
-        os.write(writing, repr(dict(tally.counts)).encode())
+        one[0] += 2  # calls go on with the cell that they have
+        os.write(writing, repr(tally.taken()).encode())
         os._exit(0)
     os.waitpid(child, 0)
-    assert os.read(reading, 100) == b"{(2,): 1}"
-    assert tally.counts == {(1,): 1}
+    assert os.read(reading, 100) == b"{(1,): 2}"
+    assert tally.taken() == {(1,): 1}
+
+
+def test_a_sample_has_the_sizes_that_come() -> None:
+    whole = zoo.traffic("queries")
+    drawn = whole.sample(2000, seed=3)
+    assert drawn.shape == (2000, 1)
+    assert set(drawn[:, 0].tolist()) <= whole.histogram("S").keys()
+    assert abs(np.mean(drawn) / np.average(whole.sizes[:, 0], weights=whole.requests) - 1) < 0.05
+
+
+def test_symbols_are_renamed() -> None:
+    assert zoo.traffic("queries").renamed(S="N").symbols == ("N",)
+    with pytest.raises(UnknownNameError, match="no symbol named 'Q'"):
+        zoo.traffic("queries").renamed(Q="N")
+
+
+def test_parquet_without_pyarrow_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(TrafficError, match=r"bucketize\[parquet\]"):
+        zoo.traffic("queries").write(tmp_path / "t.parquet")
+
+
+def test_the_command_scales_and_halves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("S,requests\n8,3\n17,1\n")
+    args = ["traffic", "t.csv", "--scale", "S=1/8", "--halves", "1", "-o", "o.csv", "--json"]
+    result = CliRunner().invoke(main, args)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["written"] == {"o-first.csv": 2, "o-second.csv": 2}
+    both = Traffic.read("o-first.csv").merged(Traffic.read("o-second.csv"))
+    assert both.histogram("S") == {1: 3, 3: 1}
 
 
 def test_the_command_shows_and_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
