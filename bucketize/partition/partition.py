@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import yaml
 
+from bucketize.compiler import MOST_THREADS
 from bucketize.dispatch.tree import is_dispatched, name_dims
 from bucketize.errors import ArgumentError, DispatchError, ShapeError
 from bucketize.inspect.calibrate import calibrated
@@ -23,6 +24,7 @@ from bucketize.machine.named import named
 from bucketize.machine.speed import Floats
 from bucketize.partition.expectation import Expectation, expectation, workloads
 from bucketize.partition.search import Cover, cheapest, spans
+from bucketize.runtime.thread_pool import check_threads
 from bucketize.traffic.value import Traffic
 from bucketize.types import Dim, Interval, Shape, Sizes, Symbol, show_interval
 
@@ -32,8 +34,10 @@ it would have to be compiled, tuned and kept."""
 BUDGET = 8
 SIZES = {1: 64, 2: 12, 3: 6}
 """Of each symbol, geometrically, where no traffic is known; by how many symbols there are."""
+DRAWN = 256
+"""Sizes of more symbols together."""
 STEPS = {1: 24, 2: 6, 3: 3}
-"""Between which buckets may begin and end, of each symbol."""
+"""Between which buckets may begin and end, of each symbol that is cut; by how many are."""
 MOST = 1024
 """Requests that stand for all, where more sizes come."""
 EVER = 1e-9
@@ -138,9 +142,10 @@ def partition(
     """The fewest clones that lose nothing, by the models of their kernels.
 
     Buckets begin at sizes that come, or at the lower bound; of these there are 24, 6 or 3 for each
-    of one, two or three symbols, with about equally many sizes between them. Among products of
-    intervals of these the search is exact. It is spared where a single clone is so close to the
-    best kernels of each size that nothing could save what is `worth` a clone.
+    of one, two or three symbols, with about equally many sizes between them; of more symbols the
+    three are cut whose sizes differ most. Among products of intervals the search is exact. It is
+    spared where a single clone is so close to the best kernels of each size that nothing could save
+    what is `worth` a clone.
 
     Args:
         mod: not dispatched.
@@ -157,12 +162,14 @@ def partition(
 
     Raises:
         ArgumentError: no module, or no budget.
+        CompileError: no thread, or more than cores of this machine.
         DispatchError: nothing is dynamic, or the function is dispatched already.
         ShapeError: a request without the size of a symbol, or out of its bounds.
         UnknownNameError: there is no such function, or target.
 
     """
     check_module(mod)
+    check_threads(threads, None if target is None else MOST_THREADS)
     if budget < 1:
         raise ArgumentError(f"budget: expected at least 1 clone, got {budget!r}")
     fn = name_dims(mod.function(function))
@@ -197,9 +204,7 @@ def _points(
     """Sizes, the share of each, and how many requests they stand for."""
     fixed = {s.name: s.lo for s in fn.symbols().values() if s.name not in ends}
     if traffic is None:
-        count = SIZES.get(len(ends), 3)
-        each = itertools.product(*(_spread(*pair, count) for pair in ends.values()))
-        points: list[Sizes] = [{**fixed, **dict(zip(ends, p, strict=True))} for p in each]
+        points: list[Sizes] = [{**fixed, **dict(zip(ends, p, strict=True))} for p in _spread(ends)]
         return points, np.full(len(points), 1 / len(points)), 0.0
     rows = zip(traffic.sizes.tolist(), traffic.requests.tolist(), strict=True)
     pairs = [({**fixed, **dict(zip(traffic.symbols, size, strict=True))}, n) for size, n in rows]
@@ -243,9 +248,15 @@ def _ends(symbol: Symbol, calls: Iterable[Workload]) -> tuple[int, int]:
     return low, max(low, most)
 
 
-def _spread(low: int, high: int, count: int) -> list[int]:
-    """Sizes geometrically from one end to the other."""
-    return sorted({between(low, high, share) for share in np.linspace(0, 1, count).tolist()})
+def _spread(ends: Mapping[str, tuple[int, int]]) -> Iterable[tuple[int, ...]]:
+    """Sizes geometrically from one end to the other: a grid, or drawn if there are many symbols."""
+    shares = np.linspace(0, 1, SIZES.get(len(ends), 1)).tolist()
+    if len(ends) in SIZES:
+        each = (sorted({between(*pair, share) for share in shares}) for pair in ends.values())
+        return itertools.product(*each)
+    drawn = np.random.default_rng(0).random((DRAWN, len(ends))).tolist()
+    rows = (zip(ends.values(), row, strict=True) for row in drawn)
+    return (tuple(between(*pair, share) for pair, share in row) for row in rows)
 
 
 def _static(symbols: Sequence[Symbol], points: Sequence[Sizes]) -> list[Box]:
@@ -269,7 +280,8 @@ class _Grid:
     @classmethod
     def of(cls, symbols: Sequence[Symbol], points: Sequence[Sizes], expect: Expect) -> _Grid:
         """The grid between sizes that come."""
-        starts = [_starts(s, points, STEPS.get(len(symbols), 2)) for s in symbols]
+        cut = sorted(symbols, key=lambda s: _ratio(s, points))[-max(STEPS) :]
+        starts = [_starts(s, points, STEPS[len(cut)] if s in cut else 1) for s in symbols]
         each = [
             [_narrow(s, mine, span) for span in spans(len(mine))]
             for s, mine in zip(symbols, starts, strict=True)
@@ -311,6 +323,12 @@ class _Grid:
                 for s, mine, cut in zip(self.symbols, self.starts, cover.cuts, strict=True)
             }
             yield Frontier(cover.cells, cover.cost, len(kernels), intervals)
+
+
+def _ratio(symbol: Symbol, points: Sequence[Sizes]) -> float:
+    """The largest size that comes by the least."""
+    sizes = [p[symbol.name] for p in points]
+    return max(sizes) / max(min(sizes), 1)
 
 
 def _starts(symbol: Symbol, points: Sequence[Sizes], most: int) -> list[int]:

@@ -142,7 +142,7 @@ def test_dispatchers_are_listed(run: Run) -> None:
     text = run("dispatchers", "--dim", "N=1..").output
     assert "N in [1, inf]: 1 2..3 4..7" in text
     assert "exact_dispatcher needs sizes=..." in text
-    assert "FILE.json, FILE.yaml, FILE.yml  " in text
+    assert "FILE.csv, FILE.json, FILE.parquet, FILE.yaml, FILE.yml  " in text
     for key in ("`intervals: {", "`profiles: [{", "`traffic: {"):
         assert key in text
     assert "Raises" not in text
@@ -153,7 +153,7 @@ def test_dispatchers_are_listed(run: Run) -> None:
     [
         (["run", "-d", "lgo"], "no dispatcher named 'lgo'"),
         (["tune", "--log", "t.csv", "-d", "none", "-d", "lgo"], "no dispatcher named 'lgo'"),
-        (["show", "-d", "r.csv"], "r.csv: a file that holds a dispatcher ends in .json, .yaml, "),
+        (["show", "-d", "r.txt"], "r.txt: a file that holds a dispatcher ends in .csv, .json, "),
         (["compile", "-d", "none.yaml"], "cannot read none.yaml: No such file"),
         (["tune", "--log", "full/t.csv"], "full is not writable"),
         (["tune", "--log", "full/new/t.csv"], "full is not writable"),

@@ -11,7 +11,13 @@ import pytest
 import bucketize
 from bucketize import zoo
 from bucketize.dispatch.tree import dispatch
-from bucketize.errors import ArgumentError, DispatchError, ShapeError, UnknownNameError
+from bucketize.errors import (
+    ArgumentError,
+    CompileError,
+    DispatchError,
+    ShapeError,
+    UnknownNameError,
+)
 from bucketize.ir import Builder, Module, Var
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.gemm.cost import cold_bytes
@@ -111,6 +117,29 @@ def test_open_bounds_go_as_far_as_kernels_take_them() -> None:
     assert its.chosen.intervals["N"][-1][1] is None
 
 
+def test_of_many_symbols_three_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And there are not so many boxes as products of them all."""
+    symbols = [Symbol(f"S{i}", 1, 10 * (i + 1)) for i in range(8)]
+    out = Builder()
+    params = [Var(s.name.lower(), tensor("float32", s)) for s in symbols]
+    mine = Module({"main": out.function("main", params, [out.emit(add, p, p) for p in params])})
+    tried: list[int] = []
+
+    def expected(
+        _calls: object, boxes: Sequence[Box], points: Sequence[Sizes], **_how: object
+    ) -> Expectation:
+        tried.append(len(boxes))
+        assert len(points) <= home.DRAWN
+        wide = np.array([[float(s.lo != s.hi) for s in box] for box in boxes]).sum(axis=1) + 1
+        taken = np.repeat(wide[:, None], len(points), axis=1)
+        return Expectation(taken, np.ones(len(points)), [frozenset({0})] * len(boxes))
+
+    monkeypatch.setattr(home, "expectation", expected)
+    its = partition(mine, target=TARGET)
+    assert tried[1] <= 6**3
+    assert {n for n, i in its.frontier[-1].intervals.items() if len(i) > 1} <= {"S5", "S6", "S7"}
+
+
 def test_requests_weigh() -> None:
     rare, often = (traffic([1, 64], [a, b]) for a, b in ((1, 9), (9, 1)))
     means = [partition(mlp(), its, target=TARGET).chosen.seconds for its in (rare, often)]
@@ -171,6 +200,8 @@ def test_what_is_no_question_is_refused() -> None:
         partition(mlp(), Traffic(("S",), np.array([[1]]), np.array([1])), target=TARGET)
     with pytest.raises(ShapeError, match=r"^traffic: N=65 is out of its bounds \[1, 64\]$"):
         partition(mlp(), traffic([65]), target=TARGET)
+    with pytest.raises(CompileError):
+        partition(mlp(), threads=0)
     with pytest.raises(UnknownNameError, match="no target named 'z80'"):
         partition(mlp(), target="z80")
 
