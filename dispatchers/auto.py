@@ -10,7 +10,7 @@ from bucketize.errors import DispatchError
 from bucketize.ir import Module
 from bucketize.partition.partition import BUDGET, WORTH, Partition, partition
 from bucketize.types import Shape
-from dispatchers.axis import Intervals
+from dispatchers.axis import Intervals, check_options
 
 Rule: TypeAlias = Callable[..., Partition]
 
@@ -22,10 +22,14 @@ class PartitionDispatcher:
         rule: `rule(mod, function, **options)` gives the partition.
         **options: keyword-only parameters of the rule.
 
+    Raises:
+        DispatchError: the rule has no such option.
+
     """
 
     def __init__(self, rule: Rule, **options: Any) -> None:
         functools.update_wrapper(self, rule)
+        check_options(rule, options)
         self.rule, self.options = rule, options
 
     def __repr__(self) -> str:
@@ -40,15 +44,10 @@ class PartitionDispatcher:
         """The partition of a function: what it says, and what it is expected to buy.
 
         Raises:
-            DispatchError: nothing is dynamic, the function is dispatched already, or the rule has
-                no such option.
+            DispatchError: nothing is dynamic, or the function is dispatched already.
 
         """
-        try:
-            return self.rule(mod, function, **self.options)
-        except TypeError as e:
-            given = ", ".join(f"{n}={v!r}" for n, v in self.options.items())
-            raise DispatchError(f"{self.rule.__name__} cannot use {given}: {e}") from e
+        return self.rule(mod, function, **self.options)
 
     def __call__(self, _shapes: Mapping[str, Shape]) -> Intervals:
         """Raise: shapes alone do not tell where kernels change."""

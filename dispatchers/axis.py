@@ -33,12 +33,7 @@ class AxisDispatcher:
 
     def __init__(self, rule: Rule, **options: Any) -> None:
         functools.update_wrapper(self, rule)
-        if unknown := sorted(options.keys() - _options_of(rule).keys()):
-            names = ", ".join(_options_of(rule))
-            guess = did_you_mean(unknown[0], _options_of(rule))
-            raise DispatchError(
-                f"{rule.__name__} has no option {unknown[0]!r}; it has: {names}{guess}"
-            )
+        check_options(rule, options)
         self.rule, self.options = rule, options
 
     def __repr__(self) -> str:
@@ -116,7 +111,16 @@ class AxisDispatcher:
         return DispatchError(f"{name} cannot use {given}{why}; it takes {takes}")
 
 
-def _options_of(rule: Rule) -> dict[str, str]:
+def check_options(rule: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Raise `DispatchError` if the rule has no such options."""
+    able = _options_of(rule)
+    if unknown := sorted(options.keys() - able.keys()):
+        guess = did_you_mean(unknown[0], able)
+        names = ", ".join(able)
+        raise DispatchError(f"{rule.__name__} has no option {unknown[0]!r}; it has: {names}{guess}")
+
+
+def _options_of(rule: Callable[..., Any]) -> dict[str, str]:
     """The options of a rule, and how each is annotated."""
     parameters = inspect.signature(rule).parameters.values()
     return {

@@ -7,9 +7,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -144,3 +145,21 @@ def nothing_else_runs() -> Iterator[None]:
 def golden(request: pytest.FixtureRequest) -> Golden:
     path = HERE / "golden" / request.path.stem / f"{request.node.name}.txt"
     return Golden(path, request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Run a command line in an empty directory; unexpected exceptions fail the test."""
+    from click.testing import CliRunner
+
+    from bucketize.cli.group import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: str) -> Any:
+        result = CliRunner().invoke(main, args)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run

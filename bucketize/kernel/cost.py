@@ -15,7 +15,7 @@ from bucketize.kernel.work import FORK, FORK_S, work
 from bucketize.kernel.workload import Workload
 from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
-from bucketize.types import Dim, Points, evaluate
+from bucketize.types import Dim, Points
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,26 @@ class CostModel:
         self, sizes: Mapping[str, int], target: Target, cold_bytes: int = 0, threads: int = 1
     ) -> float:
         """As `seconds`."""
-        shared = threads > 1 and evaluate(self.work, sizes) >= FORK
-        its = target.crowded if shared else target
-        alone = float(self.cost.seconds([self.schedule], Points([sizes]), its, cold_bytes)[0, 0])
-        return alone / threads + FORK_S if shared else alone
+        its = [self.schedule], Points([sizes]), target, cold_bytes, threads
+        return float(_taken(self.cost, self.work, *its)[0, 0])
+
+
+def _taken(
+    cost: Cost,
+    done: Dim,
+    schedules: Sequence[Schedule],
+    points: Points,
+    target: Target,
+    cold_bytes: int,
+    threads: int,
+) -> Floats:
+    """What schedules take: a row for each point; where there is much to do, threads share it."""
+    alone = cost.seconds(schedules, points, target, cold_bytes)
+    if threads == 1:
+        return alone
+    crowded = cost.seconds(schedules, points, target.crowded, cold_bytes) / threads + FORK_S
+    is_shared = points.values(done).astype(float) >= FORK
+    return np.where(is_shared[:, None], crowded, alone)
 
 
 def model_of(workload: Workload, implementation: Implementation) -> CostModel:
@@ -89,15 +105,12 @@ def seconds_over(
     """
     taken = np.empty((len(points), len(implementations)))
     cold = usual_bytes(target)
-    shared = points.values(work(workload).total).astype(float) >= FORK
+    done = work(workload).total
     for template in dict.fromkeys(i.template for i in implementations):
         places = [k for k, i in enumerate(implementations) if i.template == template]
         cost = TEMPLATES[template].cost
         if cost is None:
             raise KernelError(f"{template} has no model of what it takes")
-        schedules, model = [implementations[k].schedule for k in places], cost(workload)
-        taken[:, places] = model.seconds(schedules, points, target, cold)
-        if threads > 1:
-            crowded = model.seconds(schedules, points, target.crowded, cold) / threads + FORK_S
-            taken[:, places] = np.where(shared[:, None], crowded, taken[:, places])
+        schedules = [implementations[k].schedule for k in places]
+        taken[:, places] = _taken(cost(workload), done, schedules, points, target, cold, threads)
     return taken

@@ -161,7 +161,7 @@ def partition(
         The partition: a dispatcher, whose text says what it is expected to buy.
 
     Raises:
-        ArgumentError: no module, or no budget.
+        ArgumentError: no module, no budget, or `worth` that is no share.
         CompileError: no thread, or more than cores of this machine.
         DispatchError: nothing is dynamic, or the function is dispatched already.
         ShapeError: a request without the size of a symbol, or out of its bounds.
@@ -170,8 +170,10 @@ def partition(
     """
     check_module(mod)
     check_threads(threads, None if target is None else MOST_THREADS)
-    if budget < 1:
+    if not isinstance(budget, int) or budget < 1:
         raise ArgumentError(f"budget: expected at least 1 clone, got {budget!r}")
+    if not isinstance(worth, int | float) or not 0 <= worth < 1:
+        raise ArgumentError(f"worth: expected a share of time from 0, below 1, got {worth!r}")
     fn = name_dims(mod.function(function))
     if is_dispatched(fn, mod):
         raise DispatchError(f"{function} is dispatched already; a partition is of the original")

@@ -99,7 +99,7 @@ class TrafficCounter:
 
     def _rounded(self, key: Key) -> Key:
         step = self._step
-        return key if step == 1 else tuple([max(1, -(-size // step)) * step for size in key])
+        return key if step == 1 else tuple([-(-size // step) * step for size in key])
 
     def snapshot(self) -> Traffic | None:
         """The traffic so far; None of no request, or no symbol. Warns if sizes are rounded."""

@@ -71,7 +71,11 @@ def read_columns(path: Path) -> dict[str, TableColumn]:
 
 def write_columns(path: Path, columns: Mapping[str, Sequence[object]]) -> None:
     """Write columns to a file."""
-    _format(path, {".csv": _write_csv, ".parquet": _write_parquet})(path, columns)
+    write = _format(path, {".csv": _write_csv, ".parquet": _write_parquet})
+    try:
+        write(path, columns)
+    except OSError as e:
+        raise TrafficError(f"cannot write {path}: {e.strerror or e}") from e
 
 
 def _format(path: Path, formats: Mapping[str, Any]) -> Any:

@@ -124,7 +124,7 @@ class Traffic:
             path: of the file, `.csv` or `.parquet`.
 
         Raises:
-            TrafficError: a file of another kind, or pyarrow is not installed.
+            TrafficError: a file of another kind, one that cannot be written, or no pyarrow.
 
         """
         columns = {s: self.sizes[:, i].tolist() for i, s in enumerate(self.symbols)}

@@ -21,7 +21,7 @@ import onnx
 import onnx.parser
 import pandas as pd
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from onnx_model import parse
 
 import bucketize
@@ -57,20 +57,6 @@ from dispatchers import log_dispatcher
 
 Run = Callable[..., Result]
 N = Symbol("N", 1, 8)
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command line in an empty directory; unexpected exceptions fail the test."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*args: str) -> Result:
-        result = CliRunner().invoke(main, args)
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result
-
-    return run
 
 
 COMMANDS = sorted(main.commands)

@@ -6,27 +6,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-from click.testing import CliRunner, Result
-
-from bucketize.cli.group import main
+from click.testing import Result
 
 Run = Callable[..., Result]
 MLP = ("zoo:mlp", "--dim", "N=1..64")
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command line in an empty directory; unexpected exceptions fail the test."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*args: str) -> Result:
-        result = CliRunner().invoke(main, args)
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result
-
-    return run
 
 
 def test_a_line_for_each_number_of_clones(run: Run) -> None:

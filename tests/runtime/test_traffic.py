@@ -174,6 +174,11 @@ def test_a_sample_has_the_sizes_that_come() -> None:
     assert abs(np.mean(drawn) / np.average(whole.sizes[:, 0], weights=whole.requests) - 1) < 0.05
 
 
+def test_what_cannot_be_written_says_why(tmp_path: Path) -> None:
+    with pytest.raises(TrafficError, match=r"^cannot write .*: No such file or directory$"):
+        zoo.traffic("queries").write(tmp_path / "no" / "t.csv")
+
+
 def test_symbols_are_renamed() -> None:
     assert zoo.traffic("queries").renamed(S="N").symbols == ("N",)
     with pytest.raises(UnknownNameError, match="no symbol named 'Q'"):
