@@ -11,7 +11,8 @@ from bucketize.errors import ArgumentError, DispatchError, did_you_mean
 from bucketize.types import AnyDim, Dim, Interval, Profile, Shape, Symbol, bounds
 
 Intervals: TypeAlias = dict[str, dict[int, list[Interval]]]
-Dispatcher: TypeAlias = Callable[[Mapping[str, Shape]], Intervals | list[Profile]]
+Answer: TypeAlias = Intervals | list[Profile] | list[dict[str, Interval]]
+Dispatcher: TypeAlias = Callable[[Mapping[str, Shape]], Answer]
 Rule: TypeAlias = Callable[..., Iterable[int]]
 
 

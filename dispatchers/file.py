@@ -12,7 +12,7 @@ import yaml
 from bucketize.errors import DispatchError
 from bucketize.traffic.value import Traffic
 from bucketize.types import Interval, Profile, Shape
-from dispatchers.axis import Dispatcher, Intervals
+from dispatchers.axis import Answer, Dispatcher, Intervals
 from dispatchers.profile import profiles
 from dispatchers.symbol import free_axes, per_symbol
 from dispatchers.traffic import from_traffic
@@ -22,6 +22,7 @@ def from_file(path: str | Path) -> Dispatcher:
     """The dispatcher that a file holds, in YAML or JSON under exactly one of these keys.
 
     `intervals: {N: [[1, 8], [8, null]]}` by symbol, `data_2` where the model names none;
+    `buckets: [{H: [64, 128]}, {H: [128, null], W: [64, 512]}]`, which share no size;
     `profiles: [{name: small, min: {data: [1, 3]}, opt: {data: [4, 3]}, max: {data: [8, 3]}}]`;
     `traffic: {N: {1: 900, 8: 80}}`, requests by size, with `count: 4` beside it if need be. Of a
     CSV or parquet file, which `bucketize.Traffic.read` reads, buckets serve about as many requests
@@ -48,7 +49,7 @@ def from_file(path: str | Path) -> Dispatcher:
         e.add_note(f"in {path}")
         raise
 
-    def file_dispatcher(shapes: Mapping[str, Shape]) -> Intervals | list[Profile]:
+    def file_dispatcher(shapes: Mapping[str, Shape]) -> Answer:
         """What the file holds."""
         return dispatcher(shapes)
 
@@ -114,6 +115,11 @@ def _fixed(intervals: list[Interval]) -> Dispatcher:
     return fixed_dispatcher
 
 
+def _read_buckets(rows: list[dict[str, list[object]]]) -> Dispatcher:
+    buckets = [{name: _interval(*ends) for name, ends in row.items()} for row in rows]
+    return lambda _shapes: buckets
+
+
 def _read_profiles(boxes: list[dict[str, Any]]) -> Dispatcher:
     return profiles(*(_profile(**box) for box in boxes))
 
@@ -135,11 +141,13 @@ def _read_traffic(table: Mapping[str, Mapping[object, object]], *, count: object
 
 READERS: dict[str, Callable[..., Dispatcher]] = {
     "intervals": _read_intervals,
+    "buckets": _read_buckets,
     "profiles": _read_profiles,
     "traffic": _read_traffic,
 }
 EXAMPLES = {
     "intervals": "intervals: {N: [[1, 8], [8, null]]}",
+    "buckets": "buckets: [{H: [64, 128]}, {H: [128, null], W: [64, 512]}]",
     "profiles": "profiles: [{min: {data: [1, 3]}, opt: {data: [4, 3]}, max: {data: [8, 3]}}]",
     "traffic": "{traffic: {N: {1: 900, 8: 80}}, count: 4}",
 }

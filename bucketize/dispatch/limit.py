@@ -14,14 +14,26 @@ from bucketize.types import Interval, Symbol
 Intervals: TypeAlias = dict[Symbol, list[Interval]]
 
 
+def check_limit(limit: object) -> None:
+    """Raise `DispatchError` for what is no limit."""
+    if not isinstance(limit, int) or limit < 1:
+        raise DispatchError(f"limit: expected how many buckets there may be, got {limit!r}")
+
+
+def check_count(count: int, limit: int) -> None:
+    """Raise `DispatchError` if there are more buckets than there may be."""
+    check_limit(limit)
+    if count > limit:
+        raise DispatchError(f"{count:,} buckets; the limit is {limit:,}: use fewer")
+
+
 def within_limit(fn: Function, intervals: Intervals, limit: int, policy: str) -> Intervals:
     """The intervals with those of some symbols joined, so that there are `limit` buckets at most.
 
     The symbols that most operators of `fn` see are decided first, each that still fits. Of the
     others sizes outside all intervals stay outside. A BucketizeWarning names them.
     """
-    if not isinstance(limit, int) or limit < 1:
-        raise DispatchError(f"limit: expected how many buckets there may be, got {limit!r}")
+    check_limit(limit)
     seen = _seen(fn)
     left, kept = limit, set()
     for symbol in sorted(intervals, key=lambda s: -seen[s.name]):  # those of one count as given

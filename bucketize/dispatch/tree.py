@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, cast, runtime_checkable
 
-from bucketize.dispatch.bucket import clip, clone_name, intervals_by_symbol, narrowed
-from bucketize.dispatch.limit import within_limit
+from bucketize.dispatch.bucket import Bucket, clip, clone_name, intervals_by_symbol, narrowed
+from bucketize.dispatch.limit import check_count, within_limit
 from bucketize.dispatch.pad import Padding, padded, tops_of
 from bucketize.dispatch.profile import Box, boxes_of
+from bucketize.dispatch.split import Below, Decision, Within, buckets_of, decided
 from bucketize.errors import BucketizeError, DispatchError, unknown_name
 from bucketize.ir import (
     CALL,
@@ -36,7 +37,11 @@ from bucketize.ops.dim import dim_less, dims_within
 from bucketize.transform.simplify import simplify
 from bucketize.types import AnyDim, Dim, Interval, Profile, Symbol, TensorType, Type, show_interval
 
-Answer: TypeAlias = Mapping[str, Mapping[int, Sequence[Interval]]] | Sequence[Profile]
+Answer: TypeAlias = (
+    Mapping[str, Mapping[int, Sequence[Interval]]]
+    | Sequence[Profile]
+    | Sequence[Mapping[str, Interval]]
+)
 Dispatcher: TypeAlias = Callable[[dict[str, tuple[Dim, ...]]], Answer]
 Emit: TypeAlias = Callable[[Builder], tuple[Atom, ...]]
 
@@ -71,8 +76,10 @@ def dispatch(
     Args:
         mod: the module.
         dispatcher: maps input shapes, `{"data": (1, 3, H, W)}`, to half-open intervals per input
-            and axis, `{"data": {2: [(1, 2), (2, 4), (4, None)]}}`, or to a list of `Profile` boxes;
-            or a `ModuleDispatcher`, such as `dispatchers.auto`, which makes one for the module.
+            and axis, `{"data": {2: [(1, 2), (2, 4), (4, None)]}}`, or to a list of `Profile` boxes,
+            or to a list of buckets by symbol, `[{"H": (1, 64)}, {"H": (64, None), "W": (1, 8)}]`,
+            which share no size; or a `ModuleDispatcher`, such as `dispatchers.auto`, which makes
+            one for the module.
         function: the name of what is cloned.
         policy: "exact" runs a clone at the true sizes; "pad" at its bucket's top, the result
             cropped, where that is proved safe.
@@ -143,9 +150,14 @@ def _decided(
         leaves = _Leaves(simple, policy, fallback, intervals)
         trees = tuple(_halved(s, _regions(s, i)) for s, i in intervals.items())
         return leaves, partial(_emit_tree, leaves, trees, ())
-    boxes = boxes_of(fn, answer)
     leaves = _Leaves(simplify(fn), policy, fallback, {})
-    return leaves, partial(_emit_profiles, leaves, boxes)
+    if all(isinstance(a, Profile) for a in answer):
+        return leaves, partial(_emit_profiles, leaves, boxes_of(fn, cast("list[Profile]", answer)))
+    buckets = buckets_of(fn, cast("list[Bucket]", answer))
+    check_count(len(buckets), limit)
+    symbols = [leaves.symbols[name] for name in buckets[0]]
+    region = {s: (s.lo, None if s.hi is None else s.hi + 1) for s in symbols}
+    return leaves, partial(_emit_decision, leaves, decided(region, buckets))
 
 
 def is_dispatched(fn: Function, mod: Module) -> bool:
@@ -196,9 +208,15 @@ def _ask(dispatcher: Dispatcher, fn: Function) -> Answer:
         return answer
     if callable(answer):
         raise DispatchError(f"{name} makes a dispatcher: pass {name}(...), what it makes")
-    if not isinstance(answer, Sequence) or not all(isinstance(a, Profile) for a in answer):
-        raise DispatchError(f"dispatcher {name}: expected intervals or profiles, got {answer!r}")
+    if not isinstance(answer, Sequence) or not _is_of_a_kind(answer):
+        wanted = "intervals, profiles or buckets"
+        raise DispatchError(f"dispatcher {name}: expected {wanted}, got {answer!r}")
     return answer
+
+
+def _is_of_a_kind(answer: Sequence[object]) -> bool:
+    """Whether all are profiles, or all buckets."""
+    return any(all(isinstance(a, kind) for a in answer) for kind in (Profile, Mapping))
 
 
 def _name(dispatcher: Dispatcher) -> str:
@@ -382,6 +400,23 @@ def _emit_profiles(leaves: _Leaves, boxes: Sequence[Box], out: Builder) -> tuple
     then = _block(partial(leaves.clone, clone=clone))
     orelse = _block(partial(_emit_profiles, leaves, rest))
     return out.emit_all(IF, inside, then=then, orelse=orelse)
+
+
+def _emit_decision(leaves: _Leaves, decision: Decision, out: Builder) -> tuple[Atom, ...]:
+    """Decide as buckets are split."""
+    if decision is None:
+        return leaves.uncovered(out)
+    if isinstance(decision, Below):
+        test = out.emit(dim_less, dim=decision.symbol, than=decision.size)
+        sides = [partial(_emit_decision, leaves, d) for d in (decision.then, decision.orelse)]
+    elif isinstance(decision, Within):
+        dims = tuple(leaves.symbols[name] for name in decision.bucket)
+        test = out.emit(dims_within, dims=dims, box=tuple(decision.bucket.values()))
+        sides = [partial(_emit_decision, leaves, d) for d in (decision.bucket, decision.orelse)]
+    else:
+        return leaves.clone(out, replace(leaves.clones.common, bucket=decision))
+    then, orelse = map(_block, sides)
+    return out.emit_all(IF, test, then=then, orelse=orelse)
 
 
 def _legal(fn: Function, dims: Mapping[str, Dim], name: str) -> Function:

@@ -345,7 +345,7 @@ def test_a_bucket_may_begin_at_0() -> None:
         ({"data": [(1, 2)]}, "expected axis -> intervals"),
         ({}, "named no axis"),
         ([], "gave no profile"),
-        (7, "expected intervals or profiles, got 7"),
+        (7, "expected intervals, profiles or buckets, got 7"),
         (log_dispatcher, r"<lambda> makes a dispatcher: pass <lambda>\(\.\.\.\), what it makes"),
     ],
 )

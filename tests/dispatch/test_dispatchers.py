@@ -170,7 +170,7 @@ def test_files(tmp_path: Path) -> None:
     [
         ("", r"the file is empty; it may hold, for instance, intervals: {N: \[\[1, 8\]"),
         ("# only this", "the file is empty"),
-        ("[3]", "expected exactly one of intervals, profiles, traffic, got list"),
+        ("[3]", "expected exactly one of intervals, buckets, profiles, traffic, got list"),
         ("interval: {N: []}", r"expected exactly one of .*, got \['interval'\]"),
         ("{intervals: {}, traffic: {}}", r"got \['intervals', 'traffic'\]"),
         ("intervals: {N: [[1]]}", "intervals do not follow the schema.*missing 1 required"),
