@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bucketize.ir import Function, Module
     from bucketize.loader import load
     from bucketize.onnx import from_onnx, to_onnx
+    from bucketize.partition.merge import merge
     from bucketize.partition.partition import partition
     from bucketize.text import show
     from bucketize.traffic.value import Traffic
@@ -50,6 +51,7 @@ _HOMES = {
     "dispatch": "bucketize.dispatch.tree",
     "from_onnx": "bucketize.onnx",
     "load": "bucketize.loader",
+    "merge": "bucketize.partition.merge",
     "partition": "bucketize.partition.partition",
     "show": "bucketize.text",
     "specialise": "bucketize.dispatch.specialise",
@@ -90,6 +92,7 @@ __all__ = [
     "get_available_providers",
     "get_device",
     "load",
+    "merge",
     "partition",
     "show",
     "specialise",

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 from bucketize.errors import DispatchError
 from bucketize.ir import Module
-from bucketize.partition.partition import BUDGET, WORTH, Partition, partition
+from bucketize.partition.partition import BUDGET, WORTH, partition
+from bucketize.partition.value import Partition
 from bucketize.types import Shape
 from dispatchers.axis import Intervals, check_options
 

@@ -59,6 +59,7 @@ PROMISED = {
     "get_available_providers",
     "get_device",
     "load",
+    "merge",
     "partition",
     "show",
     "specialise",

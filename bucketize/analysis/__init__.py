@@ -20,7 +20,13 @@ from bucketize.analysis.frame import (
     trade_off,
     versus_oracle,
 )
-from bucketize.analysis.plot import plot_gain, plot_latency, plot_progress, plot_trade_off
+from bucketize.analysis.plot import (
+    plot_gain,
+    plot_latency,
+    plot_partition,
+    plot_progress,
+    plot_trade_off,
+)
 from bucketize.analysis.trace import chrome_trace
 
 if TYPE_CHECKING:
@@ -43,6 +49,7 @@ __all__ = [
     "measure_trade_off",
     "plot_gain",
     "plot_latency",
+    "plot_partition",
     "plot_progress",
     "plot_trade_off",
     "progress",

@@ -17,12 +17,17 @@ if TYPE_CHECKING:  # matplotlib takes a third of a second to import: only who dr
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from bucketize.dispatch.bucket import Bucket
+    from bucketize.partition.value import Partition
+    from bucketize.types import Interval
+
 SLOWDOWN = ["mean_slowdown", "mean_slowdown_q1", "mean_slowdown_q3", "worst_slowdown"]
 SIZE = (8.0, 5.0)  # inches
 MARKERS = "osD^vP*X"
 LEGEND_ROWS = 24  # that stand beside a figure of this size
 NAMED = 10  # lines that a reader can still tell from one another
 TICKS = 16  # shapes that an axis can name
+TAKEN = {"one_clone_s": "one clone", "chosen_s": "chosen", "oracle_s": "best kernels"}
 LINE = 84  # characters of a title, so that it ends before the axes do
 
 
@@ -179,6 +184,72 @@ def _task_name(task: Mapping[str, Any], varying: Iterable[str]) -> str:
     parts = [task["op"], task["workload"][:6], task["bucket"]]
     parts += [f"{task[name]} threads" if name == "threads" else task[name] for name in varying]
     return " ".join(filter(None, parts))
+
+
+def plot_partition(partition: Partition) -> Figure:
+    """What calls are expected to take over sizes, and where buckets begin.
+
+    Of one symbol that is cut, or none: time by size of one clone, of the chosen ones and of the
+    best kernels, the requests below. Of several, of the two that are cut most: what is lost by the
+    best kernels as a colour, buckets as frames.
+
+    Args:
+        partition: of `bucketize.partition`.
+
+    Returns:
+        The figure, which is not shown yet.
+
+    """
+    buckets = partition.chosen.buckets
+    cuts = {name: len({b[name] for b in buckets}) for name in buckets[0]}
+    names = sorted(cuts, key=lambda name: -cuts[name])
+    figure = _empty(SIZE[1], textwrap.fill(str(partition), LINE))
+    if len(names) == 1 or cuts[names[1]] == 1:
+        _over_size(figure, partition, names[0])
+    else:
+        _over_sizes(figure, partition, names[0], names[1])
+    return figure
+
+
+def _over_size(figure: Figure, partition: Partition, name: str) -> None:
+    """Lines over a symbol, the mean where others differ, and the requests."""
+    frame = pd.DataFrame(partition.by_size)
+    weighted = frame[list(TAKEN)].mul(frame["share"], axis=0)
+    lines = weighted.groupby(frame[name]).sum().div(frame.groupby(name)["share"].sum(), axis=0)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    for column, label in TAKEN.items():
+        above.plot(lines.index, 1e3 * lines[column], label=label, drawstyle="default")
+    for begin in sorted({b[name][0] for b in partition.chosen.buckets})[1:]:
+        for axes in (above, below):
+            axes.axvline(begin - 0.5, color="grey", linewidth=0.8, linestyle=":")
+    shares = frame.groupby(name)["share"].sum()
+    below.fill_between(shares.index, 100 * shares, step="mid", alpha=0.5)
+    above.set_ylabel("expected time [ms]")
+    above.legend()
+    below.set_ylabel("requests [%]")
+    below.set_xlabel(name)
+
+
+def _over_sizes(figure: Figure, partition: Partition, first: str, second: str) -> None:
+    """A point for each size, coloured by what is lost there, and the buckets."""
+    from matplotlib.patches import Rectangle
+
+    frame = pd.DataFrame(partition.by_size)
+    loss = 100 * (frame["chosen_s"] / frame["oracle_s"] - 1)
+    axes = figure.subplots()
+    points = axes.scatter(frame[first], frame[second], s=12, c=loss, cmap="viridis")
+    figure.colorbar(points, label="above the best kernels [%]")
+    tops = {name: frame[name].max() + 1 for name in (first, second)}
+    for bucket in partition.chosen.buckets:
+        (left, right), (low, high) = ((b[0], b[1] or tops[n]) for n, b in _ends(bucket, tops))
+        corner, size = (left - 0.5, low - 0.5), (right - left, high - low)
+        axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor="grey"))
+    axes.set_xlabel(first)
+    axes.set_ylabel(second)
+
+
+def _ends(bucket: Bucket, names: Iterable[str]) -> list[tuple[str, Interval]]:
+    return [(name, bucket[name]) for name in names]
 
 
 # --- parts of figures ----------------------------------------------------------------------------

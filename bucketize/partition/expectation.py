@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,9 +19,10 @@ from bucketize.kernel.workload import Workload
 from bucketize.lower.cost import is_known, selects_of
 from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
+from bucketize.partition.evidence import Evidence
 from bucketize.program.configuration import defaults
 from bucketize.program.decide import decide
-from bucketize.types import Points, Sizes
+from bucketize.types import Points, Sizes, evaluate
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,49 +34,123 @@ class Expectation:
     least: Floats
     """At each point, by the best of all the kernels that any box would choose."""
     kernels: Sequence[frozenset[int]]
-    """Of each box, numbered: boxes that share one have the same number."""
+    """Of each box, by their place in `every`."""
+    every: Sequence[tuple[Workload, Implementation]]
 
 
 def expectation(
     calls: Mapping[Workload, int],
     boxes: Sequence[Box],
     points: Sequence[Sizes],
+    weights: Floats,
     *,
     target: Target,
     threads: int,
+    evidence: Evidence | None = None,
 ) -> Expectation:
-    """What the clones of boxes are expected to take, at all points, on their defaults.
+    """What the clones of boxes are expected to take, at all points.
 
-    The graph is that of the original, also where a box has a single size. What has no model, or
-    what a run alone tells the sizes of, counts nothing.
+    They run their defaults; where trials of a log tell of a workload, in their place the
+    implementation that is best for the points in the box, as tuning would find it. The graph is
+    that of the original, also where a box has a single size. What has no model, or what a run alone
+    tells the sizes of, counts nothing.
 
     Args:
         calls: of each workload, as `workloads` has them.
         boxes: of all symbols that are to be cut.
         points: sizes of all symbols of the module.
+        weights: of a second at each point.
         target: where the clones run.
         threads: that share each kernel.
+        evidence: what a log tells of kernels.
 
     """
     at = Points(points)
     seconds, least = np.zeros((len(boxes), len(points))), np.zeros(len(points))
     kernels: list[set[int]] = [set() for _ in boxes]
-    numbers: dict[object, int] = {}
+    places: dict[object, int] = {}
+    every: list[tuple[Workload, Implementation]] = []
+    inside = None if evidence is None else held(boxes, points)
     for workload, times in calls.items():
         selects = selects_of(workload, candidates(workload), target, tuple(boxes))
         each = list({i.key: i for s in selects for i in s.implementations}.values())
         if any(TEMPLATES[i.template].cost is None for i in each):
             continue
-        taken = times * seconds_over(workload, each, at, target, threads)
-        least += taken.min(axis=1)
         sizes = at.values(workload.size).astype(float)
-        distinct = {str(s): s for s in selects}
-        columns = {text: _by(s, each, taken, sizes) for text, s in distinct.items()}
+        tried = [] if evidence is None else evidence.implementations(workload)
+        each = list({i.key: i for i in (*each, *tried)}.values())
+        taken = times * seconds_over(workload, each, at, target, threads)
+        if evidence is not None and inside is not None and tried:
+            taken = evidence.corrected(workload, each, sizes, taken)
+            selects = [
+                _tuned(select, each, taken * (weights * mine)[:, None], sizes)
+                for select, mine in zip(selects, inside, strict=True)
+            ]
+        least += taken.min(axis=1)
+        columns = {text: _by(s, each, taken, sizes) for text, s in _distinct(selects)}
         seconds += np.array([columns[str(s)] for s in selects])
         for mine, select in zip(kernels, selects, strict=True):
-            keys = [(workload.key, i.key) for i in select.implementations]
-            mine.update(numbers.setdefault(key, len(numbers)) for key in keys)
-    return Expectation(seconds, least, [frozenset(k) for k in kernels])
+            for i in select.implementations:
+                place = places.setdefault((workload.key, i.key), len(every))
+                if place == len(every):
+                    every.append((workload, i))
+                mine.add(place)
+    return Expectation(seconds, least, [frozenset(k) for k in kernels], every)
+
+
+def packed_bytes(
+    calls: Mapping[Workload, int], kernels: Iterable[tuple[Workload, Implementation]]
+) -> int:
+    """What the weights of kernels take, each in every layout that one of them reads."""
+    sizes: dict[tuple[str, int, str], int] = {}
+    for workload, one in kernels:
+        template = TEMPLATES[one.template]
+        for place, param in enumerate(workload.body.params):
+            key = workload.key, place, template.pack_key(workload, one.schedule, place)
+            if workload.constant[place] and key not in sizes:
+                value = np.zeros([evaluate(d, {}) for d in param.type.shape], param.type.dtype)
+                packed = template.pack(workload, one.schedule, place, value)
+                whole = value.nbytes if packed is None else packed.nbytes
+                sizes[key] = calls[workload] * whole
+    return sum(sizes.values())
+
+
+def held(boxes: Sequence[Box], points: Sequence[Sizes]) -> NDArray[np.bool_]:
+    """Whether each box holds each point."""
+    inside = np.ones((len(boxes), len(points)), bool)
+    for k, symbol in enumerate(boxes[0]):
+        sizes = np.array([point[symbol.name] for point in points], float)
+        lows, highs = (
+            np.array([ends[k] for ends in each], float)[:, None]
+            for each in (
+                [[s.lo for s in box] for box in boxes],
+                [[math.inf if s.hi is None else s.hi for s in box] for box in boxes],
+            )
+        )
+        inside &= (lows <= sizes) & (sizes <= highs)
+    return inside
+
+
+def _distinct(selects: Iterable[Select]) -> Iterable[tuple[str, Select]]:
+    return {str(s): s for s in selects}.items()
+
+
+def _tuned(
+    select: Select, each: Sequence[Implementation], weighed: Floats, sizes: Floats
+) -> Select:
+    """The select with the best implementation for what each of its own serves, if anything."""
+    for part, mine in enumerate(_parts(select, sizes).T):
+        total = weighed[mine].sum(axis=0)
+        if total.any():
+            select = select.replaced(part, each[int(total.argmin())])
+    return select
+
+
+def _parts(select: Select, sizes: Floats) -> NDArray[np.bool_]:
+    """Whether each of a select's implementations serves each size."""
+    chosen = np.searchsorted(np.array(select.thresholds, float), sizes, side="right")
+    parts: NDArray[np.bool_] = chosen[:, None] == np.arange(len(select.implementations))
+    return parts
 
 
 def workloads(module: Module, function: str, target: Target, threads: int) -> dict[Workload, int]:
@@ -93,11 +169,10 @@ def workloads(module: Module, function: str, target: Target, threads: int) -> di
     return times
 
 
-def _by(
-    select: Select, each: Sequence[Implementation], taken: Floats, sizes: NDArray[np.float64]
-) -> Floats:
+def _by(select: Select, each: Sequence[Implementation], taken: Floats, sizes: Floats) -> Floats:
     """What a select takes at each point, where the columns of `taken` are of implementations."""
-    places = np.array([each.index(i) for i in select.implementations])
+    keys = [i.key for i in each]
+    places = np.array([keys.index(i.key) for i in select.implementations])
     chosen = np.searchsorted(np.array(select.thresholds, float), sizes, side="right")
     by: Floats = taken[np.arange(len(taken)), places[chosen]]
     return by

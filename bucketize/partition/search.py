@@ -1,4 +1,4 @@
-"""The cheapest partitions of a grid: products of intervals, each cell with a cost of its own."""
+"""The cheapest partitions of a grid into boxes that cuts make, each through the whole of a box."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bucketize.machine.speed import Floats
 
 Span: TypeAlias = tuple[int, int]
 """From one place between steps of an axis to a later one."""
-Cuts: TypeAlias = tuple[tuple[Span, ...], ...]
-"""For each axis its spans, in order; a cell for each of their combinations."""
+Cell: TypeAlias = tuple[Span, ...]
+"""A box of the grid: its span of each axis."""
 
 ROUNDING = 1e-9
 
@@ -22,86 +22,97 @@ class Cover(NamedTuple):
     """A partition of the grid."""
 
     cost: float
-    cuts: Cuts
-
-    @property
-    def cells(self) -> int:
-        """How many there are."""
-        return int(np.prod([len(spans) for spans in self.cuts]))
+    cells: tuple[Cell, ...]
 
 
 def spans(steps: int) -> list[Span]:
-    """All spans of an axis of so many steps, in the order of the axes of a table of costs."""
+    """All spans of an axis of so many steps."""
     return list(itertools.combinations(range(steps + 1), 2))
 
 
-def cheapest(costs: Floats, steps: Sequence[int], budget: int) -> list[Cover]:
-    """For 1, 2, ... cells at most the partition of least cost: exact, among products of spans.
+def all_cells(steps: Sequence[int]) -> list[Cell]:
+    """All boxes of a grid."""
+    return list(itertools.product(*map(spans, steps)))
 
-    The spans of all axes but the last are tried one set after the other; those of the last are
-    found by dynamic programming.
+
+def cheapest(costs: Sequence[float] | Floats, steps: Sequence[int], budget: int) -> list[Cover]:
+    """For 1, 2, ... cells at most the partition of least cost: exact, among guillotine cuts.
+
+    Partitions into products of intervals are such, and so are those whose cuts of one axis differ
+    by the other. By dynamic programming over all boxes: the best of so many cells is the best of
+    fewer, or of any cut with so many cells on either side of it.
 
     Args:
-        costs: of a cell, an axis for each axis of the grid, over its `spans`.
+        costs: of each of `all_cells`, in their order; they add up.
         steps: of each axis.
         budget: the most cells.
 
     """
-    best = [Cover(np.inf, ())] * budget
-    number = {span: k for k, span in enumerate(spans(steps[-1]))}
-    table = np.full((steps[-1] + 1, steps[-1] + 1), np.inf)
-    lows, highs = (np.array(side) for side in zip(*number, strict=True))
-    for others in _products(steps[:-1], budget):
-        cells = int(np.prod([len(o) for o in others], dtype=int))
-        places = [[_place(span, n) for span in o] for o, n in zip(others, steps, strict=False)]
-        table[lows, highs] = costs[np.ix_(*places)].sum(axis=tuple(range(len(others))))
-        for count, (cost, last) in enumerate(_line(table, budget // cells), start=1):
-            k = count * cells - 1
-            if cost < best[k].cost:
-                best[k] = Cover(cost, (*others, last))
-    return _falling(best)
-
-
-def _place(span: Span, steps: int) -> int:
-    """The number of a span among all of its axis."""
-    low, high = span
-    return low * steps - low * (low - 1) // 2 + high - low - 1
-
-
-def _products(steps: Sequence[int], budget: int) -> Iterator[Cuts]:
-    """Spans of several axes, whose combinations are no more than the budget."""
-    if not steps:
-        yield ()
-        return
-    first, *rest = steps
-    for count in range(1, min(first, budget) + 1):
-        for inner in itertools.combinations(range(1, first), count - 1):
-            mine = tuple(itertools.pairwise((0, *inner, first)))
-            for others in _products(rest, budget // count):
-                yield (mine, *others)
-
-
-def _line(table: Floats, budget: int) -> list[tuple[float, tuple[Span, ...]]]:
-    """For 1, 2, ... spans of one axis the least cost, and the spans."""
-    steps = len(table) - 1
-    total, before = table[0], []
-    lines: list[tuple[float, tuple[Span, ...]]] = [(float(total[steps]), ((0, steps),))]
-    for _ in range(min(budget, steps) - 1):
-        sums = total[:, None] + table
-        before.append(sums.argmin(axis=0))
-        total = sums.min(axis=0)
-        ends = [steps]
-        for places in reversed(before):
-            ends.append(int(places[ends[-1]]))
-        lines.append((float(total[steps]), tuple(itertools.pairwise((0, *reversed(ends))))))
-    return lines
-
-
-def _falling(covers: Sequence[Cover]) -> list[Cover]:
-    """Each no more costly than one of fewer cells: more need not be better."""
+    one = _table(costs, steps)
+    best = [one]
+    for count in range(2, budget + 1):
+        least = best[-1]
+        for few in range(1, count):
+            for axis in range(len(steps)):
+                for at in range(1, steps[axis]):
+                    low, high = best[few - 1], best[count - few - 1]
+                    least = np.minimum(least, _below(low, axis, at) + _above(high, axis, at))
+        best.append(least)
+    whole = tuple((0, n) for n in steps)
+    covers = (_cover(best, whole, budget=k) for k in range(1, budget + 1))
     return list(itertools.accumulate(covers, _cheaper))
 
 
+def _table(costs: Sequence[float] | Floats, steps: Sequence[int]) -> Floats:
+    """Costs by both ends of each axis; infinite where there is no box."""
+    table = np.full([n + 1 for n in steps for _ in range(2)], np.inf)
+    for cell, cost in zip(all_cells(steps), costs, strict=True):
+        table[_index(cell)] = cost
+    return table
+
+
+def _index(cell: Cell) -> tuple[int, ...]:
+    return tuple(itertools.chain(*cell))
+
+
+def _below(table: Floats, axis: int, at: int) -> Floats:
+    """What each box costs from its begin to a cut."""
+    return np.take(table, [at], axis=2 * axis + 1)
+
+
+def _above(table: Floats, axis: int, at: int) -> Floats:
+    """What each box costs from a cut to its end."""
+    return np.take(table, [at], axis=2 * axis)
+
+
+def _cover(best: Sequence[Floats], cell: Cell, budget: int) -> Cover:
+    """The cells that come to the least cost of a box."""
+    cost = float(best[budget - 1][_index(cell)])
+    return Cover(cost, tuple(_cells(best, cell, budget)))
+
+
+def _cells(best: Sequence[Floats], cell: Cell, budget: int) -> Iterator[Cell]:
+    index, least = _index(cell), best[budget - 1][_index(cell)]
+    count = next(k for k in range(1, budget + 1) if best[k - 1][index] == least)
+    if count == 1:
+        yield cell
+        return
+    for (few, low), (many, high) in _splits(cell, count):
+        if best[few - 1][_index(low)] + best[many - 1][_index(high)] == least:
+            yield from _cells(best, low, few)
+            yield from _cells(best, high, many)
+            return
+
+
+def _splits(cell: Cell, count: int) -> Iterator[tuple[tuple[int, Cell], tuple[int, Cell]]]:
+    """All cuts of a box, with all shares of its cells for the two sides."""
+    for axis, (lo, hi) in enumerate(cell):
+        for at in range(lo + 1, hi):
+            low, high = ((*cell[:axis], span, *cell[axis + 1 :]) for span in ((lo, at), (at, hi)))
+            for few in range(1, count):
+                yield (few, low), (count - few, high)
+
+
 def _cheaper(one: Cover, other: Cover) -> Cover:
-    """The other if it is, beyond rounding."""
+    """The other if it is, beyond rounding; more cells need not be better."""
     return other if other.cost < one.cost * (1 - ROUNDING) else one

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from bucketize.errors import LateError
+from bucketize.kernel.build import BUILD_S
 from bucketize.kernel.template import Implementation
 from bucketize.measure.job import SEARCHING, Repeats
 from bucketize.measure.race import ENOUGH_S, LEAST
@@ -21,7 +22,6 @@ from bucketize.tune.task import Point, Subject, Task
 GRACE = 0.2  # of the time: what was begun to be confirmed may take that much more
 JOB_S = 0.05  # of any job
 BYTE_S = 1.5e-8  # of a job for each byte of its kernel: made, computed by the reference, compared
-BUILD_S = 0.8  # to compile a kernel
 LINKS = 1  # of a clone beside those for its races: on defaults
 LINK_S, PACK_S = 1.0, 3e-9  # of each, and for each byte of weights that are laid out
 RACES, RUNS = 2, 4  # in place, and as a whole: of each round two on either side

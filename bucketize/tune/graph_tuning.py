@@ -20,7 +20,7 @@ from bucketize.program.decide import decide
 from bucketize.text import show
 from bucketize.transform.simplify import simplify
 from bucketize.tune.database import Database
-from bucketize.tune.samples import CLOCK
+from bucketize.tune.samples import kernel_seconds
 from bucketize.tune.sizes import WHOLE
 from bucketize.tune.task import Point, Spaces, Subject, Task, tasks_in
 from bucketize.types import Sizes, evaluate
@@ -116,11 +116,7 @@ class Arranging:
         shapes = (p.type.shape for p in workload.body.params)
         shape = shape_text(tuple(evaluate(d, sizes) for d in s) for s in shapes)
         rows = (by_shape.get(shape) for by_shape in self.database.trials[workload.hash].values())
-        measured = [
-            max(row.latency_median_s - CLOCK.get(row.host_cpu, 0.0), row.latency_median_s / 2)
-            for row in rows
-            if row and row.latency_median_s
-        ]
+        measured = [kernel_seconds(row) for row in rows if row and row.latency_median_s]
         return min(measured) if measured else self.alternatives.predicted(workload, sizes)
 
     def tasks(self, arrangement: Arrangement) -> dict[str, Task]:

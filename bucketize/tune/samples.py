@@ -23,6 +23,13 @@ CLOCK = {"emeraldrapids": 0.85e-6, "znver5": 0.42e-6}
 """By processor, the seconds of a trial that are not the kernel's: two looks at the clock, and a
 call from Python. A kernel that does nothing seems to take so long."""
 
+
+def kernel_seconds(trial: Trial) -> float:
+    """What the kernel of a trial took, without looks at the clock."""
+    latency = trial.latency_median_s or math.nan
+    return max(latency - CLOCK.get(trial.host_cpu, 0.0), latency / 2)
+
+
 DEFAULTS = 2  # of a product: that of its own size and that of all
 
 

@@ -14,7 +14,8 @@ MLP = ("zoo:mlp", "--dim", "N=1..64")
 
 def test_a_line_for_each_number_of_clones(run: Run) -> None:
     head, one, *_, take = run("partition", *MLP, "--target", "x86-64-v4").stdout.splitlines()
-    assert head.split() == ["clones", "time", "above", "the", "oracle", "kernels", "buckets"]
+    names = "clones time above the oracle worst kernels compile weights buckets"
+    assert head.split() == names.split()
     assert one.split()[:2] == ["1", "1.000"]
     assert one.endswith("N=1..64")
     assert take.startswith("Take: 1 clone is enough, ")
@@ -22,7 +23,7 @@ def test_a_line_for_each_number_of_clones(run: Run) -> None:
 
 def test_for_scripts_and_as_a_file(run: Run) -> None:
     facts = json.loads(run("partition", *MLP, "-o", "b.yaml", "--json").stdout)
-    assert facts["intervals"] == {"N": [[1, 65]]}
+    assert facts["buckets"] == [{"N": [1, 65]}]
     assert facts["clones"] == facts["frontier"][0]["clones"] == 1
     assert 0 < facts["oracle"] <= facts["seconds"]
     assert run("show", *MLP, "-d", "b.yaml").exit_code == 0
@@ -50,3 +51,18 @@ def test_what_cannot_be_cut_is_told(run: Run) -> None:
         2,
         "error: no axis is dynamic: there is nothing to partition\n",
     )
+
+
+def test_clones_are_merged(run: Run) -> None:
+    result = run("merge", *MLP, "-d", "log", "-o", "few.yaml", "--target", "x86-64-v4")
+    assert result.stdout.splitlines()[-1].startswith("1 clone serves as 6 did, 0.0% ")
+    assert run("show", *MLP, "-d", "few.yaml").exit_code == 0
+    facts = json.loads(run("merge", *MLP, "-d", "log", "--json").stdout)
+    assert (facts["clones"], facts["before"]["clones"]) == (1, 6)
+    result = run("merge", *MLP)
+    assert result.stderr.startswith("error: there is nothing to merge without clones: give -d, ")
+
+
+def test_a_picture_is_drawn(run: Run) -> None:
+    assert run("partition", *MLP, "--plot", "cuts.png").exit_code == 0
+    assert Path("cuts.png").read_bytes().startswith(b"\x89PNG")

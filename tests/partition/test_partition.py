@@ -15,20 +15,23 @@ from bucketize.errors import (
     ArgumentError,
     CompileError,
     DispatchError,
+    LogError,
     ShapeError,
     UnknownNameError,
 )
 from bucketize.ir import Builder, Module, Var
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.gemm.cost import cold_bytes
+from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.typical import Box
+from bucketize.kernel.workload import Workload
 from bucketize.lower.cost import default_of
 from bucketize.machine.named import named
 from bucketize.ops import add, nonzero
 from bucketize.partition import partition as home
 from bucketize.partition.expectation import Expectation, expectation, workloads
-from bucketize.partition.partition import Partition, partition
+from bucketize.partition.partition import partition
 from bucketize.traffic.value import Traffic
 from bucketize.types import Sizes, Symbol, evaluate, tensor
 from dispatchers import auto, from_file
@@ -51,7 +54,7 @@ def test_a_clone_takes_what_its_kernels_do(threads: int) -> None:
     target, points = named(TARGET), [{"N": n} for n in (1, 7, 64)]
     calls = workloads(mlp(), "main", target, threads)
     box = (Symbol("N", 1, 64),)
-    its = expectation(calls, [box], points, target=target, threads=threads)
+    its = expectation(calls, [box], points, np.ones(3), target=target, threads=threads)
     for sizes, mine in zip(points, its.seconds[0], strict=True):
         each = 0.0
         for workload, times in calls.items():
@@ -63,11 +66,20 @@ def test_a_clone_takes_what_its_kernels_do(threads: int) -> None:
     assert (its.least <= its.seconds[0]).all()
 
 
+def any_kernel() -> tuple[Workload, Implementation]:
+    """One without weights."""
+    target = named(TARGET)
+    (workload,) = workloads(
+        module((Symbol("N", 1, 64), 4), (Symbol("N", 1, 64), 4)), "main", target, 1
+    )
+    return workload, default_of(workload, candidates(workload), target).implementations[0]
+
+
 def faked(monkeypatch: pytest.MonkeyPatch, change: int) -> None:
     """Costs of 1, or 2 for clones that serve sizes on both sides of a change."""
 
     def expected(
-        _calls: object, boxes: Sequence[Box], points: Sequence[Sizes], **_how: object
+        _calls: object, boxes: Sequence[Box], points: Sequence[Sizes], *_: object, **_how: object
     ) -> Expectation:
         lows, highs = ([(s.lo, s.hi or 10**6)[k] for (s,) in boxes] for k in (0, 1))
         is_wide = (np.array(lows) < change) & (np.array(highs) >= change)
@@ -76,7 +88,7 @@ def faked(monkeypatch: pytest.MonkeyPatch, change: int) -> None:
             frozenset({int(low >= change), int(high >= change)})
             for low, high in zip(lows, highs, strict=True)
         ]
-        return Expectation(taken, np.ones(len(points)), kernels)
+        return Expectation(taken, np.ones(len(points)), kernels, [any_kernel()] * 2)
 
     monkeypatch.setattr(home, "expectation", expected)
 
@@ -84,14 +96,14 @@ def faked(monkeypatch: pytest.MonkeyPatch, change: int) -> None:
 def test_buckets_begin_where_kernels_change(monkeypatch: pytest.MonkeyPatch) -> None:
     faked(monkeypatch, 17)
     its = partition(mlp(), traffic(range(1, 25)), target=TARGET)
-    assert its.chosen.intervals == {"N": ((1, 17), (17, 65))}
+    assert its.chosen.buckets == ({"N": (1, 17)}, {"N": (17, 65)})
     assert [(f.clones, f.kernels) for f in its.frontier] == [(1, 2), (2, 2)]
     assert [f.seconds for f in its.frontier] == pytest.approx([2.0, 1.0])
     assert (its.saved, its.loss, its.oracle) == pytest.approx((0.5, 0.0, 1.0))
     assert its.requests == 24
     assert str(its) == (
         "2 clones save 50.0% of one's time, 0.0% above the best kernels for each size "
-        "(N=1..16, 17..64)"
+        "(N=1..16, N=17..64)"
     )
 
 
@@ -113,8 +125,8 @@ def test_one_clone_is_enough_where_it_chooses_by_size() -> None:
 
 def test_open_bounds_go_as_far_as_kernels_take_them() -> None:
     its = partition(mlp(N=(1, None)), target=TARGET)
-    assert its.chosen.intervals["N"][0][0] == 1
-    assert its.chosen.intervals["N"][-1][1] is None
+    assert its.chosen.buckets[0]["N"][0] == 1
+    assert its.chosen.buckets[-1]["N"][1] is None
 
 
 def test_of_many_symbols_three_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,18 +138,20 @@ def test_of_many_symbols_three_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
 
     def expected(
-        _calls: object, boxes: Sequence[Box], points: Sequence[Sizes], **_how: object
+        _calls: object, boxes: Sequence[Box], points: Sequence[Sizes], *_: object, **_how: object
     ) -> Expectation:
         tried.append(len(boxes))
         assert len(points) <= home.DRAWN
         wide = np.array([[float(s.lo != s.hi) for s in box] for box in boxes]).sum(axis=1) + 1
         taken = np.repeat(wide[:, None], len(points), axis=1)
-        return Expectation(taken, np.ones(len(points)), [frozenset({0})] * len(boxes))
+        kernels = [frozenset({0})] * len(boxes)
+        return Expectation(taken, np.ones(len(points)), kernels, [any_kernel()])
 
     monkeypatch.setattr(home, "expectation", expected)
     its = partition(mine, target=TARGET)
     assert tried[1] <= 6**3
-    assert {n for n, i in its.frontier[-1].intervals.items() if len(i) > 1} <= {"S5", "S6", "S7"}
+    last = its.frontier[-1].buckets
+    assert {n for n in last[0] if len({b[n] for b in last}) > 1} <= {"S5", "S6", "S7"}
 
 
 def test_requests_weigh() -> None:
@@ -152,7 +166,8 @@ def test_many_sizes_are_sampled() -> None:
     its = partition(mine, traffic(sizes, times), target=TARGET)
     calls, target = workloads(mine, "main", named(TARGET), 1), named(TARGET)
     points = [{"N": n} for n in sizes]
-    every = expectation(calls, [(Symbol("N", 1, 5000),)], points, target=target, threads=1)
+    box = (Symbol("N", 1, 5000),)
+    every = expectation(calls, [box], points, np.ones(5000), target=target, threads=1)
     mean = np.average(every.seconds[0], weights=times)
     assert its.chosen.seconds == pytest.approx(mean, rel=1e-3)
     assert its.requests == sum(times)
@@ -171,8 +186,10 @@ def test_a_partition_is_a_dispatcher(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_an_axis_without_a_symbol_has_its_place_for_a_name() -> None:
-    one = Partition(home.Frontier(1, 1.0, 1, {"x_0": ((0, None),)}), (), 1.0, 0)
-    assert one({"x": (bucketize.ANY, 3), "y": (4,)}) == {"x": {0: [(0, None)]}}
+    shape = tensor("float32", bucketize.ANY, 3)
+    out, x = Builder(), Var("x", shape)
+    mine = Module({"main": out.function("main", [x], [out.emit(add, x, x)])})
+    assert list(dispatch(mine, auto.with_options(target=TARGET)).clones) == ["main[x_0=0..]"]
 
 
 def test_auto_makes_one_clone_where_one_is_enough() -> None:
@@ -194,6 +211,10 @@ def test_what_is_no_question_is_refused() -> None:
         dispatch(mlp(), auto.with_options(budget="x"))
     with pytest.raises(ArgumentError, match=r"^worth: expected a share of time from 0, below 1, "):
         partition(mlp(), worth=1)
+    with pytest.raises(UnknownNameError, match=r"^no objective named 'median'"):
+        partition(mlp(), objective="median")
+    with pytest.raises(LogError, match=r"no-log\.csv"):
+        partition(mlp(), log="no-log.csv", target=TARGET)
     with pytest.raises(DispatchError, match=r"^no axis is dynamic: there is nothing to partition$"):
         partition(mlp(N=(3, 3)))
     with pytest.raises(DispatchError, match=r"^main is dispatched already; a partition is of the "):
