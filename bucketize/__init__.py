@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bucketize.ir import Function, Module
     from bucketize.loader import load
     from bucketize.onnx import from_onnx, to_onnx
+    from bucketize.optimize.optimize import optimize
     from bucketize.partition.merge import merge
     from bucketize.partition.partition import partition
     from bucketize.text import show
@@ -52,6 +53,7 @@ _HOMES = {
     "from_onnx": "bucketize.onnx",
     "load": "bucketize.loader",
     "merge": "bucketize.partition.merge",
+    "optimize": "bucketize.optimize.optimize",
     "partition": "bucketize.partition.partition",
     "show": "bucketize.text",
     "specialise": "bucketize.dispatch.specialise",
@@ -93,6 +95,7 @@ __all__ = [
     "get_device",
     "load",
     "merge",
+    "optimize",
     "partition",
     "show",
     "specialise",

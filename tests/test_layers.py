@@ -44,6 +44,7 @@ LAYERS = [
     ["partition"],
     ["integrations"],
     ["analysis"],
+    ["optimize"],
     ["zoo"],
     ["cli"],
 ]

@@ -60,6 +60,7 @@ PROMISED = {
     "get_device",
     "load",
     "merge",
+    "optimize",
     "partition",
     "show",
     "specialise",

@@ -111,7 +111,19 @@ def main(debug: bool) -> None:
 
 
 COMMANDS = (
-    *("demo", "zoo", "show", "partition", "merge", "tune", "compile", "export", "run", "profile"),
+    *(
+        "demo",
+        "zoo",
+        "show",
+        "partition",
+        "merge",
+        "optimize",
+        "tune",
+        "compile",
+        "export",
+        "run",
+        "profile",
+    ),
     *("bench", "analyze", "traffic", "log", "dispatchers", "ops", "cache", "calibrate"),
 )
 for name in COMMANDS:  # each in a module of its name

@@ -77,6 +77,8 @@ def tune(mod: Modules, options: Options) -> pd.DataFrame:  # noqa: D417  (it tel
         threads: that a kernel runs on.
         sizes: where schedules are judged: "middle" or "bounds" of each bucket, or a list of sizes
             met in practice, such as `[{"N": 1}, {"N": 8}]` or, weighted, `[({"N": 1}, 0.9), ...]`.
+        traffic: in place of `sizes`, the requests that come: each clone is judged at quantiles of
+            its own, and time goes by requests times the seconds that they are expected to save.
         seconds: an end to searching and confirming; a measurement that has begun is finished. Where
             it is too short for all clones, as many as possible get a verdict, and the same call
             goes on with the others, of which a warning tells.
@@ -123,7 +125,9 @@ def opened(mod: Modules, options: Options) -> Iterator[TuningSession]:
         subjects = [
             subject
             for each in mods
-            for subject in subjects_of(each, options.sizes, options.threads, site.target)
+            for subject in subjects_of(
+                each, options.traffic or options.sizes, options.threads, site.target
+            )
         ]
         where = f" on {several(site.lanes, 'worker')}" if isinstance(site, Cluster) else ""
         tell = stack.enter_context(shown(options.progress, tuning_bar(f"tuning{where}")))

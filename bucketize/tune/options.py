@@ -13,8 +13,9 @@ from bucketize.errors import TuneError
 if TYPE_CHECKING:  # the command line asks for defaults before it loads anything
     from bucketize.measure.cluster import Cluster
     from bucketize.measure.runner import Measurer
+    from bucketize.traffic.value import Traffic
     from bucketize.tune.progress import Progress
-    from bucketize.tune.sizes import Traffic
+    from bucketize.tune.sizes import SizesMet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,8 @@ class Options:
     search: str = "skopt"
     seed: int = 0
     threads: int = 1
-    sizes: str | Traffic = "bounds"
+    sizes: str | SizesMet = "bounds"
+    traffic: Traffic | None = None
     seconds: float | None = None
     until: float = 0.01
     model: str | None = None
@@ -48,6 +50,8 @@ class Options:
             raise TuneError(f"{wanted}, got {seconds!r}")
         if not (_is_number(until) and 0 <= until < 1):
             raise TuneError(f"until: expected a share of the latency, from 0 to 1, got {until!r}")
+        if self.traffic is not None and self.sizes != "bounds":
+            raise TuneError("sizes and traffic both say where schedules are judged: give one")
         if self.client is not None and self.measurer is not None:
             raise TuneError("give a measurer or a client, not both: Cluster(client) is a measurer")
 

@@ -177,6 +177,13 @@ class TaskScheduler:
             promises[subject] = sum(saved)
         return promises
 
+    def promise(self) -> float:
+        """The share of all latency that the next trial of every task is expected to save."""
+        if self.is_blind:
+            return 0.0
+        shares = self.shares(self.subjects)
+        return sum(self.worth(self.heard(task), shares[task]) for task in shares if self.left(task))
+
     def candidates(self, subject: Subject) -> dict[Task, list[Implementation]]:
         """The best few of each task, if there are any better than its default."""
         return {t: best for t in subject.tasks if (best := self.searches[t].better(FEW))}

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
+
+import numpy as np
 
 from bucketize.errors import ShapeError, TuneError, TypeRelError, unknown_name
 from bucketize.ir import Clone, specialise
 from bucketize.lower.cost import Weighted
 from bucketize.program.program import Routine
+from bucketize.traffic.value import Traffic
 from bucketize.types import Interval, Sizes, Symbol
 
-Traffic: TypeAlias = Sequence[Sizes | tuple[Sizes, float]]  # of weight 1 where none is given
+SizesMet: TypeAlias = Sequence[Sizes | tuple[Sizes, float]]  # of weight 1 where none is given
 
 CHOICES = ("middle", "bounds")
 WHOLE = Clone({})  # what a function is that is no clone: one for all sizes
+QUANTILES = 3  # of the requests of a clone
 OPEN_TOP = 32  # an unbounded bucket is judged as if it ended at this, or at twice its begin
 
 
 def judged_at(
-    leaves: Sequence[tuple[Routine, Clone]], sizes: str | Traffic
+    leaves: Sequence[tuple[Routine, Clone]], sizes: str | SizesMet
 ) -> Mapping[str, Weighted]:
     """By the name of each routine the sizes where it is judged, once each.
 
@@ -37,6 +41,43 @@ def judged_at(
     else:
         judged = _shared_out(leaves, sizes)
     return {routine.name: _once_each(routine, judged[routine.name]) for routine, _ in leaves}
+
+
+def of_traffic(
+    leaves: Sequence[tuple[Routine, Clone]],
+    traffic: Traffic,
+    seconds: Callable[[str, Sizes], float],
+) -> Mapping[str, Weighted]:
+    """By the name of each routine sizes that stand for its requests, weighed by their seconds.
+
+    Args:
+        leaves: routines that do the work.
+        traffic: of all symbols.
+        seconds: what a routine takes at sizes: requests of long calls count more.
+
+    Raises:
+        TuneError: no bucket holds any of the requests, or they lack a symbol, or are of a clone
+            that is not legal.
+
+    """
+    sizes = (dict(zip(traffic.symbols, row, strict=True)) for row in traffic.sizes.tolist())
+    met = zip(sizes, map(float, traffic.requests), strict=True)
+    served = _shared_out(leaves, list(met))
+    judged = {
+        routine.name: _once_each(routine, _quantiles(served[routine.name])) for routine, _ in leaves
+    }
+    return {name: [(s, n * seconds(name, s)) for s, n in each] for name, each in judged.items()}
+
+
+def _quantiles(requests: Weighted) -> Weighted:
+    """A few sizes in place of many: each stands for as many requests."""
+    if len(requests) <= QUANTILES:
+        return requests
+    ordered = sorted(requests, key=lambda request: math.prod(request[0].values()))
+    reached = np.cumsum([weight for _, weight in ordered])
+    shares = (np.arange(QUANTILES) + 0.5) / QUANTILES
+    places = np.searchsorted(reached, shares * reached[-1])
+    return [(ordered[k][0], float(reached[-1]) / QUANTILES) for k in places]
 
 
 def _representatives(
@@ -104,13 +145,11 @@ def _top(symbol: Symbol, ends: Iterable[int | None] = ()) -> int:
     return max(2 * symbol.lo, 2 * beyond, OPEN_TOP) if symbol.hi is None else symbol.hi
 
 
-def _shared_out(
-    leaves: Sequence[tuple[Routine, Clone]], traffic: Traffic
-) -> Mapping[str, Weighted]:
+def _shared_out(leaves: Sequence[tuple[Routine, Clone]], met: SizesMet) -> Mapping[str, Weighted]:
     """Each of the sizes given to the first clone that serves it; the fallback takes the rest."""
     given: dict[str, list[tuple[Sizes, float]]] = {routine.name: [] for routine, _ in leaves}
     in_order = sorted(leaves, key=lambda leaf: leaf[1] is WHOLE)
-    for entry in traffic:
+    for entry in met:
         sizes, weight = entry if isinstance(entry, tuple) else (entry, 1.0)
         if not 0 < weight < math.inf:
             raise TuneError(f"the weight of {sizes} is {weight}, expected a number above 0")
@@ -120,7 +159,7 @@ def _shared_out(
         if server is not None:
             given[server.name].append((sizes, weight))
     if not any(given.values()):
-        raise TuneError(f"no bucket of {', '.join(given)} holds any of the sizes {list(traffic)}")
+        raise TuneError(f"no bucket of {', '.join(given)} holds any of the sizes {list(met)}")
     return given
 
 

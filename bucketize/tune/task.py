@@ -12,7 +12,7 @@ import numpy as np
 
 from bucketize.dispatch.bucket import show_bucket
 from bucketize.errors import TuneError
-from bucketize.inspect.predict import constant_bytes
+from bucketize.inspect.predict import constant_bytes, predicted
 from bucketize.ir import CALL, Function, Module, Var, all_bindings
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.gemm.cost import ProductCost
@@ -32,9 +32,10 @@ from bucketize.program.configuration import defaults
 from bucketize.program.decide import decide
 from bucketize.program.instruction import KernelCall
 from bucketize.program.program import Program, Routine
+from bucketize.traffic.value import Traffic
 from bucketize.tune.residual import Forest, forest
 from bucketize.tune.search import Space, space_of
-from bucketize.tune.sizes import WHOLE, Traffic, judged_at
+from bucketize.tune.sizes import WHOLE, SizesMet, judged_at, of_traffic
 from bucketize.types import ANY, Dim, Points, Sizes, evaluate, symbols
 
 GUESS_S = 2e-11  # of a float operation or a byte
@@ -239,7 +240,7 @@ def _size(dim: Dim, point: Point) -> int | None:
 
 def subjects_of(
     mod: Module,
-    sizes: str | Traffic = "middle",
+    sizes: str | SizesMet | Traffic = "middle",
     threads: int = 1,
     target: Target | None = None,
     *,
@@ -253,7 +254,8 @@ def subjects_of(
             the sizes that its profile names; "bounds": at its low end, middle and top; or a list of
             sizes met in practice, `[{"N": 1}, {"N": 8}]` or, weighted, `[({"N": 1}, 0.9), ...]`:
             each counts in the first clone whose bucket holds it, and a clone that gets none has no
-            tasks. Sizes at which the model is not legal are not chosen.
+            tasks. Sizes at which the model is not legal are not chosen. Or a `Traffic`: at three of
+            its quantiles in each bucket, weighed by requests times expected seconds.
         threads: that the clones run on.
         target: the machine that they are tuned for; by default this one.
         fixed: whether workloads that leave no choice are tasks, too.
@@ -270,7 +272,10 @@ def subjects_of(
     if all(r.refusal for r in working):
         raise TuneError("no clone is legal at any of its sizes: bound the symbols of the model")
     leaves = [(routine, mod.clones.get(routine.name, WHOLE)) for routine in working]
-    judged = judged_at(leaves, sizes)
+    if isinstance(sizes, Traffic):
+        judged = of_traffic(leaves, sizes, lambda name, at: predicted(program, at, name).seconds)
+    else:
+        judged = judged_at(leaves, sizes)
     digests, spaces, dispatcher = Digests(mod), Spaces(target), dispatcher_of(mod)
     subjects = []
     for routine, clone in leaves:
@@ -288,7 +293,9 @@ def subjects_of(
     return subjects
 
 
-def tasks_of(mod: Module, sizes: str | Traffic = "middle", *, fixed: bool = False) -> list[Task]:
+def tasks_of(
+    mod: Module, sizes: str | SizesMet | Traffic = "middle", *, fixed: bool = False
+) -> list[Task]:
     """The tasks of all functions that do the work; as `subjects_of`."""
     return [task for subject in subjects_of(mod, sizes, fixed=fixed) for task in subject.tasks]
 

@@ -14,6 +14,7 @@ import click
 
 from bucketize.cli import parameter
 from bucketize.cli.command.analyze import shown_best, shown_confirmed
+from bucketize.cli.command.traffic import read_traffic
 from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched, load_model
 from bucketize.cli.parameter import INTERRUPTED
@@ -68,7 +69,12 @@ if TYPE_CHECKING:
     type=click.Choice(["middle", "bounds"]),
     default=Options.sizes,
     show_default=True,
-    help="Where in its bucket a schedule is judged, if --at does not say.",
+    help="Where in its bucket a schedule is judged, if neither --at nor --traffic say.",
+)
+@click.option(
+    "--traffic",
+    metavar="FILE",
+    help="Requests, as `bucketize traffic` reads them: time goes where they gain most.",
 )
 @parameter.threads_option
 @click.option(
@@ -94,11 +100,13 @@ def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: An
       bucketize tune zoo:mlp -d log --log trials.csv --seconds 60
       bucketize tune zoo:mlp -d none -d log -d uniform:count=4 --log trials.csv
       bucketize tune net.onnx -d log --log t.csv --at N=1 --at N=8 --seconds 600
+      bucketize tune net.onnx -d auto --log t.csv --traffic requests.csv --seconds 600
       bucketize tune net.onnx -d log --log t.csv --scheduler tcp://10.0.0.1:8786
     """
     if options["host"] and not options["scheduler"]:
         raise click.UsageError("--host is for --scheduler, but it is not used")
     loaded = load_model(model, bounds)
+    traffic = read_traffic(options["traffic"]) if options["traffic"] else None
     with progress_bar("loading the search"):
         from bucketize.tune.api import opened
 
@@ -109,6 +117,7 @@ def tune(model: str, bounds: list[parameter.Bound], as_json: bool, **options: An
             [dispatched(loaded, {**options, "dispatcher": spec}) for spec in specs],
             Options(
                 sizes=list(options["points"]) or options["judged"],
+                traffic=traffic,
                 model=loaded.name,
                 measurer=cluster,
                 progress=True,

@@ -1,0 +1,242 @@
+"""Buckets by prediction, schedules by requests, and the whole timed on the traffic."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bucketize.analysis.benchmark import measured
+from bucketize.analysis.engines import Run, engine_of, session
+from bucketize.compiler import compile
+from bucketize.dispatch.bucket import Bucket
+from bucketize.dispatch.tree import dispatch, name_dims
+from bucketize.errors import ArgumentError
+from bucketize.executable import Executable
+from bucketize.ir import Module, check_module, specialise
+from bucketize.measure.case import random_array
+from bucketize.op import Array
+from bucketize.partition.partition import BUDGET, partition
+from bucketize.partition.value import Partition
+from bucketize.progress import Tell
+from bucketize.table import several
+from bucketize.traffic.value import Traffic
+from bucketize.tune.api import opened
+from bucketize.tune.budget import GRACE
+from bucketize.tune.options import Options
+from bucketize.tune.session import TuningSession
+from bucketize.types import Sizes, Symbol
+
+SIZES = 20  # quantiles of the traffic, at which engines are timed
+PASSES = 3  # over them at least
+ROUNDS = 4  # of each in a pass
+CONFIRMING = 0.15  # of the time
+LEAST_S = 1.0
+PEER = "onnxruntime"
+OURS, UNTUNED = "optimized", "untuned"
+
+
+@dataclass(frozen=True)
+class Latency:
+    """What an engine took at quantiles of a traffic."""
+
+    engine: str
+    mean_s: float
+    p50_s: float
+    p95_s: float
+    ratio: float
+    """The mean by that of the optimised module, in the same rounds; above 1 it is slower."""
+    ratio_low: float
+    ratio_high: float
+    """Of all passes the least and the greatest."""
+
+    @property
+    def requests_s(self) -> float:
+        """How many requests a second it serves, one after the other."""
+        return 1 / self.mean_s
+
+
+@dataclass(frozen=True, eq=False)
+class Optimized:
+    """An executable for a traffic, what was chosen, and what it buys."""
+
+    executable: Executable
+    partition: Partition | None
+    """None where all requests have one size: it has a static clone."""
+    latencies: tuple[Latency, ...]
+    """Of the optimised module, the untuned one, and of onnxruntime where it is installed."""
+    tuned: str
+    """What tuning did, in a sentence."""
+    promise: float
+    """The share of the latency that the next trial of every kernel is expected to save."""
+    seconds: float
+
+    def __str__(self) -> str:
+        """One figure for it, what was chosen and why, and whether to go on."""
+        ours = self.latencies[0]
+        lines = [
+            f"{1e3 * ours.mean_s:.3f} ms a request in the mean, {ours.requests_s:.0f} requests a "
+            f"second (p50 {1e3 * ours.p50_s:.3f} ms, p95 {1e3 * ours.p95_s:.3f} ms)",
+            *(f"  {_beside(other)}" for other in self.latencies[1:]),
+            f"buckets: {self.partition or 'a static clone, for all requests have one size'}",
+            f"schedules: {self.tuned}",
+        ]
+        if self.promise < WORTH:
+            more = f"the next trials are expected to save less than {WORTH:.0%}: this is it"
+        else:
+            more = f"the next trial of every kernel is expected to save {self.promise:.1%}: go on"
+        return "\n".join([*lines, f"{self.seconds:.0f} s; {more}"])
+
+
+WORTH = 0.01
+
+
+def _beside(other: Latency) -> str:
+    spread = f"{other.ratio_low:.2f} to {other.ratio_high:.2f}"
+    return (
+        f"{other.engine}: {1e3 * other.mean_s:.3f} ms, {other.ratio:.2f} times as long ({spread}; "
+        f"p50 {1e3 * other.p50_s:.3f}, p95 {1e3 * other.p95_s:.3f})"
+    )
+
+
+def optimize(  # noqa: PLR0913  options by name
+    mod: Module,
+    traffic: Traffic,
+    *,
+    log: str | Path,
+    seconds: float = 600.0,
+    budget: int = BUDGET,
+    threads: int = 1,
+    model: str | Path | None = None,
+    progress: Tell | bool | None = None,
+) -> Optimized:
+    """Choose buckets for a traffic, tune them by its requests, and time the whole on it.
+
+    Buckets lie within the sizes that came; others go to the original, which serves all. Trials are
+    added to the log: the same call goes on where it stopped, also after it was interrupted.
+
+    Args:
+        mod: not dispatched.
+        traffic: the requests.
+        log: the CSV file of trials; made if there is none.
+        seconds: for all of it; 15 % are for timing what came of it.
+        budget: the most clones.
+        threads: that share each kernel.
+        model: the ONNX file that the module is of: onnxruntime is timed beside it, if it is
+            installed.
+        progress: as that of `compile`.
+
+    Returns:
+        The executable, what was chosen, and figures.
+
+    Raises:
+        ArgumentError: no module, no traffic, or no time.
+        CompileError: as `compile`.
+        DispatchError: as `partition`.
+        LogError: a log that cannot be read or written.
+        ShapeError: the traffic lacks a symbol, or is out of bounds.
+        TuneError: as `tune`.
+
+    """
+    check_module(mod)
+    if not isinstance(traffic, Traffic):
+        raise ArgumentError(f"expected a Traffic, got {traffic!r}: Traffic.read(path) reads one")
+    if not isinstance(seconds, int | float) or not LEAST_S <= seconds < math.inf:
+        raise ArgumentError(f"seconds: expected a number from {LEAST_S:.0f}, got {seconds!r}")
+    begin = time.monotonic()
+    requests = traffic.without_times()
+    chosen = _partition(mod, requests, Path(log), budget, threads)
+    bounds = {s: (lo, hi + 1) for s, (lo, hi) in requests.bounds.items()}
+    cuts: Sequence[Bucket] = [{}] if chosen is None else chosen.chosen.buckets
+    buckets: list[Bucket] = [{**bounds, **bucket} for bucket in cuts]
+    module = dispatch(mod, lambda _: buckets)
+    left = (1 - CONFIRMING) * seconds / (1 + GRACE) - (time.monotonic() - begin)
+    how = Options(
+        log=log, traffic=requests, seconds=max(left, LEAST_S), threads=threads,
+        progress=bool(progress),
+    )  # fmt: skip
+    with opened(module, how) as tuning:
+        tuning.work()
+        promise = tuning.scheduler.promise()
+        verdicts = [tuning.database.verdicts.get(s.clone) for s in tuning.subjects]
+        tuned = _told(tuning)
+    confirmed_in = log if any(verdicts) else None
+    ours, plain = (
+        compile(m, log=at, threads=threads, progress=progress)
+        for m, at in ((module, confirmed_in), (mod, None))
+    )
+    runs: dict[str, Run] = {OURS: _run(ours), UNTUNED: _run(plain)}
+    if model is not None and engine_of(PEER).is_installed:
+        runs[PEER] = session(PEER, model, threads).run
+    end = max(begin + seconds, time.monotonic() + LEAST_S)
+    latencies = _timed(runs, mod, requests, end)
+    return Optimized(ours, chosen, latencies, tuned, promise, time.monotonic() - begin)
+
+
+def _told(tuning: TuningSession) -> str:
+    """What tuning came to."""
+    standing = [tuning.database.verdicts.get(subject.clone) for subject in tuning.subjects]
+    faster = sum(verdict.pays for verdict in standing if verdict is not None)
+    done = f"{several(len(tuning.written), 'measurement')}, {several(faster, 'clone')} faster"
+    return "; ".join(filter(None, [done, tuning.shortfall()]))
+
+
+def _partition(
+    mod: Module, traffic: Traffic, log: Path, budget: int, threads: int
+) -> Partition | None:
+    """Buckets within the sizes that came; None if that is one."""
+    fn = name_dims(mod.main)
+    bounds = {s: (lo, hi) for s, (lo, hi) in traffic.bounds.items() if s in fn.symbols()}
+    dims = {s: lo if lo == hi else Symbol(s, lo, hi) for s, (lo, hi) in bounds.items()}
+    if len(dims) == len(fn.symbols()) and not any(isinstance(d, Symbol) for d in dims.values()):
+        return None
+    within = Module({"main": specialise(fn, dims, "main")}, names=mod.names)
+    measured_in = log if log.exists() else None
+    return partition(within, traffic, budget=budget, log=measured_in, threads=threads)
+
+
+def _run(executable: Executable) -> Run:
+    return lambda inputs: executable.run(**inputs)
+
+
+def _timed(
+    runs: Mapping[str, Run], mod: Module, traffic: Traffic, end: float
+) -> tuple[Latency, ...]:
+    """What engines take at quantiles of the traffic, in turns, in several passes over all."""
+    points = [_inputs(mod, sizes) for sizes in quantiles(traffic, SIZES)]
+    passes: list[dict[str, list[float]]] = []
+    while len(passes) < PASSES or time.monotonic() < end:
+        medians: dict[str, list[float]] = {name: [] for name in runs}
+        for inputs in points:
+            for name, taken in measured(runs, inputs, ROUNDS).seconds.items():
+                medians[name].append(float(np.median(taken)))
+        passes.append(medians)
+    return tuple(_latency(name, passes) for name in runs)
+
+
+def _latency(name: str, passes: list[dict[str, list[float]]]) -> Latency:
+    each = np.median([medians[name] for medians in passes], axis=0)
+    ratios = [sum(medians[name]) / sum(medians[OURS]) for medians in passes]
+    p50, p95 = np.quantile(each, [0.5, 0.95])
+    ends = float(np.median(ratios)), min(ratios), max(ratios)
+    return Latency(name, float(each.mean()), float(p50), float(p95), *ends)
+
+
+def quantiles(traffic: Traffic, count: int) -> list[Sizes]:
+    """Sizes that stand for equally many requests each, from the smallest to the largest."""
+    order = np.argsort(traffic.sizes.prod(axis=1), kind="stable")
+    reached = np.cumsum(traffic.requests[order])
+    places = np.searchsorted(reached, (np.arange(count) + 0.5) / count * reached[-1])
+    rows = traffic.sizes[order[places]].tolist()
+    return [dict(zip(traffic.symbols, row, strict=True)) for row in rows]
+
+
+def _inputs(mod: Module, sizes: Sizes) -> dict[str, Array]:
+    """Random arrays for all inputs."""
+    dice = np.random.default_rng(0)
+    params = name_dims(mod.main).params
+    return {p.name: random_array(dice, p.type, sizes) for p in params}

@@ -1,0 +1,93 @@
+"""`bucketize.optimize`: an executable for a traffic that serves all sizes, and honest figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import bucketize
+from bucketize import zoo
+from bucketize.cli.group import main
+from bucketize.errors import ArgumentError, ShapeError
+from bucketize.ir import Module
+from bucketize.log.log import rows
+from bucketize.optimize.optimize import Latency, Optimized, optimize, quantiles
+from bucketize.partition.value import Frontier, Partition
+from bucketize.traffic.value import Traffic
+
+
+def mlp() -> Module:
+    return bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 64)})
+
+
+def traffic(*sizes: int) -> Traffic:
+    return Traffic(("N",), np.array(sizes)[:, None], np.ones(len(sizes), int))
+
+
+def test_it_serves_the_traffic_and_all_else(tmp_path: Path) -> None:
+    log = tmp_path / "t.csv"
+    its = optimize(mlp(), traffic(2, 3, 3, 4), log=log, seconds=1)
+    plain = bucketize.compile(mlp())
+    for n in (1, 3, 64):
+        x = np.random.default_rng(n).random((n, 784), np.float32)
+        np.testing.assert_allclose(its.executable(x)[0], plain(x)[0], rtol=1e-5, atol=1e-6)
+    assert its.executable.explain(N=3).clone == "main[N=2..4]"
+    assert its.executable.explain(N=5).clone == "main[fallback]"
+    assert [each.engine for each in its.latencies] == ["optimized", "untuned"]
+    assert its.latencies[0].ratio == 1
+    assert {row.bucket for row in rows(log)} == {"N=2..4"}
+    again = optimize(mlp(), traffic(3), log=log, seconds=1)
+    assert again.executable.explain(N=3).clone == "main[N=3]"
+
+
+def latency(engine: str, ratio: float) -> Latency:
+    return Latency(engine, 0.002 * ratio, 0.001, 0.004, ratio, ratio - 0.1, ratio + 0.1)
+
+
+@pytest.mark.parametrize(("promise", "last"), [(0.004, "this is it"), (0.05, "save 5.0%: go on")])
+def test_one_figure_what_was_chosen_and_whether_to_go_on(promise: float, last: str) -> None:
+    bucket = Frontier(({"N": (1, 9)},), 1e-3, 2e-3, 1.0, 3, 0)
+    chosen = Partition(bucket, (bucket,), 1e-3, 10)
+    both = latency("optimized", 1.0), latency("onnxruntime", 1.5)
+    its = Optimized(None, chosen, both, "4 measurements, 1 clone faster", promise, 7.0)  # type: ignore[arg-type]
+    first, peer, buckets, schedules, end = str(its).splitlines()
+    assert first == (
+        "2.000 ms a request in the mean, 500 requests a second (p50 1.000 ms, p95 4.000 ms)"
+    )
+    assert peer.startswith("  onnxruntime: 3.000 ms, 1.50 times as long (1.40 to 1.60; ")
+    assert buckets.startswith("buckets: 1 clone is enough, ")
+    assert schedules == "schedules: 4 measurements, 1 clone faster"
+    assert end.startswith("7 s; ")
+    assert end.endswith(last)
+
+
+def test_quantiles_stand_for_equally_many_requests() -> None:
+    mine = Traffic(("N",), np.array([[1], [8], [64]]), np.array([5, 3, 2]))
+    assert [point["N"] for point in quantiles(mine, 10)] == 5 * [1] + 3 * [8] + 2 * [64]
+
+
+def test_the_command_writes_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("r.csv").write_text("N,requests\n2,3\n5,1\n")
+    call = ["optimize", "zoo:mlp", "--traffic", "r.csv", "--seconds", "1", "--json"]
+    result = CliRunner().invoke(main, call, catch_exceptions=False)
+    facts = json.loads(result.stdout)
+    assert facts["buckets"] == [{"N": [2, 6]}]
+    assert (facts["written"], facts["log"]) == ("mlp.bkt", "mlp.csv")
+    loaded = bucketize.load("mlp.bkt")
+    assert loaded(np.zeros((1, 784), np.float32))[0].shape == (1, 10)
+
+
+def test_what_no_traffic_is_is_refused(tmp_path: Path) -> None:
+    log = tmp_path / "t.csv"
+    with pytest.raises(ArgumentError, match=r"^expected a Traffic, got \{'N': 3\}: Traffic\.read"):
+        optimize(mlp(), {"N": 3}, log=log)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"^seconds: expected a number from 1, got 0$"):
+        optimize(mlp(), traffic(3), log=log, seconds=0)
+    with pytest.raises(ShapeError, match=r"expected N in \[1, 64\], got 65$"):
+        optimize(mlp(), traffic(3, 65), log=log)
+    assert not log.exists()
