@@ -20,7 +20,7 @@ from bucketize.executable import Executable
 from bucketize.ir import Module, check_module, specialise
 from bucketize.measure.case import random_array
 from bucketize.op import Array
-from bucketize.partition.partition import BUDGET, partition
+from bucketize.partition.partition import BUDGET, check_request, partition
 from bucketize.partition.value import Partition
 from bucketize.progress import Tell
 from bucketize.table import several
@@ -190,6 +190,8 @@ def _partition(
 ) -> Partition | None:
     """Buckets within the sizes that came; None if that is one."""
     fn = name_dims(mod.main)
+    for end in (0, 1):
+        check_request(fn, {symbol: ends[end] for symbol, ends in traffic.bounds.items()})
     bounds = {s: (lo, hi) for s, (lo, hi) in traffic.bounds.items() if s in fn.symbols()}
     dims = {s: lo if lo == hi else Symbol(s, lo, hi) for s, (lo, hi) in bounds.items()}
     if len(dims) == len(fn.symbols()) and not any(isinstance(d, Symbol) for d in dims.values()):

@@ -226,7 +226,7 @@ def _points(
     pairs = [({**fixed, **dict(zip(traffic.symbols, size, strict=True))}, n) for size, n in rows]
     total = traffic.total
     for sizes, _ in pairs:
-        _check(fn, sizes)
+        check_request(fn, sizes)
     if len(pairs) > MOST:
         return _sampled(pairs), np.full(MOST, 1 / MOST), total
     return [s for s, _ in pairs], np.array([t / total for _, t in pairs]), total
@@ -240,7 +240,7 @@ def _sampled(pairs: Sequence[tuple[Sizes, float]]) -> list[Sizes]:
     return [ordered[k][0] for k in places]
 
 
-def _check(fn: Function, sizes: Sizes) -> None:
+def check_request(fn: Function, sizes: Sizes) -> None:
     """Raise `ShapeError` if the size of a symbol is missing, or out of its bounds."""
     for name, symbol in fn.symbols().items():
         if name not in sizes:

@@ -88,6 +88,6 @@ def test_what_no_traffic_is_is_refused(tmp_path: Path) -> None:
         optimize(mlp(), {"N": 3}, log=log)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match=r"^seconds: expected a number from 1, got 0$"):
         optimize(mlp(), traffic(3), log=log, seconds=0)
-    with pytest.raises(ShapeError, match=r"expected N in \[1, 64\], got 65$"):
+    with pytest.raises(ShapeError, match=r"^traffic: N=65 is out of its bounds \[1, 64\]$"):
         optimize(mlp(), traffic(3, 65), log=log)
     assert not log.exists()

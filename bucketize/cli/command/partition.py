@@ -15,7 +15,6 @@ from bucketize.cli.command.traffic import read_traffic
 from bucketize.cli.echo import echo
 from bucketize.cli.model import load_model
 from bucketize.cli.table import fitting, table
-from bucketize.partition.value import show_buckets
 
 if TYPE_CHECKING:
     from bucketize.partition.value import Frontier, Partition
@@ -108,6 +107,8 @@ def row(of: Frontier) -> dict[str, Any]:
 
 def shown(its: Partition) -> str:
     """A line for each number of clones, then what to take."""
+    from bucketize.partition.value import show_buckets
+
     single = its.frontier[0].value(its.objective) or 1.0
     rows = [
         {
