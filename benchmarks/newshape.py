@@ -112,7 +112,7 @@ def ratios(taken: list[Times], of: int) -> tuple[float, float]:
 
 def fills(exe: Executable, repeats: int = 200) -> float:
     """Median seconds of filling all tables of a context for its last shape."""
-    (context,) = exe._idle
+    (context,) = exe._serving.idle
     states = list(context._states.values())
     taken = []
     for _ in range(repeats):

@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from bucketize.loader import load
     from bucketize.onnx import from_onnx, to_onnx
     from bucketize.optimize.optimize import optimize
+    from bucketize.partition.drift import drift
     from bucketize.partition.merge import merge
     from bucketize.partition.partition import partition
     from bucketize.text import show
+    from bucketize.traffic.drift import DriftWatch
     from bucketize.traffic.value import Traffic
     from bucketize.tune.api import tune
     from bucketize.types import ANY, Profile
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "ANY": "bucketize.types",
     "BucketizeError": "bucketize.errors",
+    "DriftWatch": "bucketize.traffic.drift",
     "Executable": "bucketize.executable",
     "Function": "bucketize.ir",
     "Module": "bucketize.ir",
@@ -52,6 +55,7 @@ _HOMES = {
     "dispatch": "bucketize.dispatch.tree",
     "from_onnx": "bucketize.onnx",
     "load": "bucketize.loader",
+    "drift": "bucketize.partition.drift",
     "merge": "bucketize.partition.merge",
     "optimize": "bucketize.optimize.optimize",
     "partition": "bucketize.partition.partition",
@@ -76,6 +80,7 @@ _HOMES = {
 __all__ = [
     "ANY",
     "BucketizeError",
+    "DriftWatch",
     "Executable",
     "ExecutionMode",
     "Function",
@@ -90,6 +95,7 @@ __all__ = [
     "analysis",
     "compile",
     "dispatch",
+    "drift",
     "from_onnx",
     "get_available_providers",
     "get_device",

@@ -88,6 +88,11 @@ def _own(value: Value, seen: set[int]) -> Value:
     return mine
 
 
+def _signature(params: Iterable[Var]) -> list[str]:
+    """Names, dtypes and dims of inputs, whatever their bounds."""
+    return [f"{p.name}: {p.type}" for p in params]
+
+
 def _facts(routine: Routine) -> list[object]:
     """How many kernels a routine runs, how many of them tuned, and what it computes on the host."""
     calls, host = list(routine.calls()), ", ".join(b.op.name for b in routine.on_host())
@@ -123,6 +128,14 @@ def _zero(type_: Type, sizes: Mapping[str, int]) -> Value:
     return np.zeros([evaluate(d, sizes) for d in type_.axes], type_.dtype)
 
 
+@dataclass(frozen=True, eq=False)
+class _Serving:
+    """What calls run on: an image, and contexts of it that no call uses."""
+
+    image: Image
+    idle: deque[Context] = field(default_factory=deque)
+
+
 class Executable:
     """A compiled module. Not made directly: see `bucketize.compile` and `bucketize.load`."""
 
@@ -135,10 +148,9 @@ class Executable:
             seconds: what making it took.
 
         """
-        self.image = image
         self.module = module
+        self._serving = _Serving(image)
         self._seconds = seconds
-        self._idle: deque[Context] = deque()
         self._params = self.program.routines["main"].params
         symbols = dict.fromkeys(s.name for p in self._params for s in p.type.symbols())
         self._counter = TrafficCounter(tuple(symbols))
@@ -160,6 +172,11 @@ class Executable:
             "an executable is tied to this process: send the file that save(path) writes, and "
             "bucketize.load(path) it there"
         )
+
+    @property
+    def image(self) -> Image:
+        """What was linked."""
+        return self._serving.image
 
     @property
     def program(self) -> Program:
@@ -238,12 +255,16 @@ class Executable:
         return self._run(routine.name, arrange_inputs(routine.params, arrays, named))
 
     def context(self) -> Callable[..., list[Value]]:
-        """A `run` with memory of its own that no other call shares: one call at a time."""
-        context = Context(self.image, self._counter)
+        """A `run` with memory of its own that no other call shares: one call at a time.
+
+        It stays with what the executable was when it was made, also after `replace`.
+        """
+        image = self.image
+        context = Context(image, self._counter)
 
         def run(*arrays: Value, **named: Value) -> list[Value]:
             inputs = arrange_inputs(self._params, arrays, named)
-            routine = self.program.routines["main"]
+            routine = image.program.routines["main"]
             results = context.enter(routine, inputs)
             context.count(routine)
             return _owned(results, inputs)
@@ -251,18 +272,19 @@ class Executable:
         return run
 
     def _run(self, name: str, inputs: Sequence[Value], is_request: bool = False) -> list[Value]:
+        serving = self._serving  # read once: another may come meanwhile
         try:
-            context = self._idle.pop()
+            context = serving.idle.pop()
         except IndexError:
-            context = Context(self.image, self._counter)
+            context = Context(serving.image, self._counter)
         try:
-            routine = self.program.routines[name]
+            routine = serving.image.program.routines[name]
             results = context.enter(routine, inputs)
             if is_request:
                 context.count(routine)
             return _owned(results, inputs)
         finally:
-            self._idle.append(context)
+            serving.idle.append(context)
 
     def _clone(self, clone: str) -> str:
         clones = self.program.clones
@@ -306,6 +328,27 @@ class Executable:
                 return
         fault = f"{routine.name} stays cold: it runs at none of the sizes tried; at the least"
         warn(f"{fault}: {refused}")
+
+    def replace(self, new: Executable) -> None:
+        """Serve by another executable of the same inputs and outputs from the next call on.
+
+        Calls that run end on what they began with, and no call waits. `traffic` goes on counting.
+        What both have in common was compiled once: kernels are shared by all of a process.
+
+        Args:
+            new: as compiled for other buckets of the same model.
+
+        Raises:
+            ArgumentError: no executable, or one of other inputs or outputs.
+
+        """
+        if not isinstance(new, Executable):
+            raise ArgumentError(f"replace takes an executable, got {new!r}")
+        mine, its = ((_signature(e._params), e.outputs) for e in (self, new))
+        if mine != its:
+            raise ArgumentError(f"{new!r} cannot stand for {self!r}: inputs or outputs differ")
+        self._serving = _Serving(new.image)
+        self._params, self.module, self._seconds = new._params, new.module, new._seconds
 
     def save(self, path: str | Path) -> None:
         """Write a file that `bucketize.load` runs without model, log, compiler or cache.

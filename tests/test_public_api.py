@@ -41,6 +41,7 @@ README = (ROOT / "README.md").read_text()
 PROMISED = {
     "ANY",
     "BucketizeError",
+    "DriftWatch",
     "Executable",
     "ExecutionMode",
     "Function",
@@ -55,6 +56,7 @@ PROMISED = {
     "analysis",
     "compile",
     "dispatch",
+    "drift",
     "from_onnx",
     "get_available_providers",
     "get_device",
@@ -298,7 +300,7 @@ def test_what_is_inside_of_an_executable_is_short() -> None:
     assert repr(image.linked(segment)) == "<linked <plan of 3 kernels, 5 tensors>>"
     params = "(%data: float32[N, 784])"
     assert repr(routine) == f"<routine main[N=2..3]{params}, vm executor, <code: 1 RunSegment>>"
-    (context,) = exe._idle
+    (context,) = exe._serving.idle
     size = context.arena.nbytes
     assert repr(context) == f"<context with 1 segments, an arena of {size} bytes>"
     assert all("code" not in repr(k) and k.name in repr(k) for k in kernels)

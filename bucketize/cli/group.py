@@ -124,7 +124,7 @@ COMMANDS = (
         "run",
         "profile",
     ),
-    *("bench", "analyze", "traffic", "log", "dispatchers", "ops", "cache", "calibrate"),
+    *("bench", "analyze", "traffic", "drift", "log", "dispatchers", "ops", "cache", "calibrate"),
 )
 for name in COMMANDS:  # each in a module of its name
     main.add_command(getattr(importlib.import_module(f"bucketize.cli.command.{name}"), name))

@@ -89,8 +89,8 @@ def merge(  # noqa: PLR0913  options by name
     check_module(mod)
     if not is_dispatched(mod.function(function), mod):
         raise DispatchError(f"{function} has no clones: there is nothing to merge")
-    clones = _clones(mod, function)
-    origin = _origin(clones.values(), function)
+    clones = clones_of(mod, function)
+    origin = origin_of(clones.values(), function)
     buckets = [clone.bucket for clone in clones.values()]
     ends = {s.name: _within(s, buckets) for s in origin.symbols().values() if s.name in buckets[0]}
     alone = Module({function: specialise(origin, dict(ends), function)})
@@ -103,17 +103,17 @@ def merge(  # noqa: PLR0913  options by name
     fallback = others.pop(f"{function}[fallback]", None)
     whole = Module({**others, function: origin}, names=mod.names)
     new = dispatch(whole, its, function=function, fallback=fallback is not None)
-    return Merge(new, its, question.frontier(_choice(question, buckets)))
+    return Merge(new, its, question.frontier(choice_of(question, buckets)))
 
 
-def _clones(mod: Module, function: str) -> dict[str, Clone]:
+def clones_of(mod: Module, function: str) -> dict[str, Clone]:
     """The clones that the decisions of a function lead to."""
     leaves = (step for step in decisions(mod.function(function)) if isinstance(step, Leaf))
     names = dict.fromkeys(name for leaf in leaves for name in leaf.callees)
     return {name: mod.clones[name] for name in names if name in mod.clones}
 
 
-def _origin(clones: Iterable[Clone], function: str) -> Function:
+def origin_of(clones: Iterable[Clone], function: str) -> Function:
     """What they were made of."""
     first, *others = clones
     if any(c.policy != "exact" for c in (first, *others)):
@@ -140,7 +140,7 @@ def _starts(symbol: Symbol, buckets: Buckets) -> list[int]:
     return [symbol.lo, *sorted(end for end in ends if symbol.lo < end <= top)]
 
 
-def _choice(question: Question, buckets: Buckets) -> Choice:
+def choice_of(question: Question, buckets: Buckets) -> Choice:
     """What clones come to: each point is served by the first that holds it, or by them all."""
     symbols, sample = question.symbols, question.sample
     boxes = [tuple(narrow(s, b.get(s.name, (s.lo, None))) for s in symbols) for b in buckets]

@@ -66,7 +66,7 @@ def inputs_of(t: int, n: int, seed: int, dtype: str = "float32") -> dict[str, np
 
 
 def captured(exe: Any) -> CapturedCall | None:
-    (context,) = exe._idle
+    (context,) = exe._serving.idle
     found: CapturedCall | None = context._seen[exe.program.routines["main"]].captured
     return found
 

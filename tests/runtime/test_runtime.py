@@ -317,7 +317,7 @@ def test_the_short_cut_gives_results_in_the_order_of_the_function(order: tuple[i
     exe = bucketize.compile(dispatch(Module({"main": fn}), log_dispatcher))
     for size in (3, 5, 5):
         same(exe, random(size, 4))
-    (context,) = exe._idle
+    (context,) = exe._serving.idle
     assert context._seen[exe.program.routines["main"]].route is not None
 
 
@@ -772,13 +772,13 @@ def test_a_call_inside_which_a_call_is_made_has_its_own_memory() -> None:
     with pytest.raises(ShapeError):
         exe.run(random(17, 12))
     same(exe, random(3, 12))
-    assert len(exe._idle) == 1
+    assert len(exe._serving.idle) == 1
 
 
 def test_an_interrupt_in_the_midst_of_a_run_leaves_no_stale_pointers() -> None:
     exe = bucketize.compile(Module({"main": mlp()}))
     same(exe, random(2, 12))
-    (context,) = exe._idle
+    (context,) = exe._serving.idle
     (state,) = context._states.values()
     walk = state.walk
 
@@ -791,7 +791,7 @@ def test_an_interrupt_in_the_midst_of_a_run_leaves_no_stale_pointers() -> None:
         exe.run(random(3, 12))
     state.walk = walk
     same(exe, random(3, 12))
-    assert len(exe._idle) == 1
+    assert len(exe._serving.idle) == 1
 
 
 def test_explaining_what_fails_keeps_the_context() -> None:
@@ -800,7 +800,7 @@ def test_explaining_what_fails_keeps_the_context() -> None:
     exe.run(random(2, 12))
     with pytest.raises(NoBucketError):
         exe.explain(N=9)
-    assert len(exe._idle) == 1
+    assert len(exe._serving.idle) == 1
 
 
 @pytest.mark.parametrize("lazy", [False, True])

@@ -1,0 +1,125 @@
+"""Drift: changes of sizes are told, chance is not, and what they cost decides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import ks_2samp
+
+import bucketize
+from bucketize import zoo
+from bucketize.cli.group import main
+from bucketize.dispatch.tree import dispatch
+from bucketize.errors import ArgumentError, DispatchError, UnknownNameError
+from bucketize.ir import Module
+from bucketize.partition import drift as home
+from bucketize.partition.drift import drift
+from bucketize.traffic.drift import DriftWatch, changes
+from bucketize.traffic.value import Traffic
+from bucketize.zoo import traffic as of_zoo
+
+TARGET = "x86-64-v4"
+
+
+def mlp() -> Module:
+    return bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 64)})
+
+
+def uniform(low: int, high: int, requests: int = 1_000) -> Traffic:
+    sizes = np.arange(low, high + 1)
+    return Traffic(("N",), sizes[:, None], np.full(len(sizes), requests // len(sizes)))
+
+
+sizes_of = st.lists(st.integers(1, 20), min_size=1, max_size=60)
+
+
+@given(sizes_of, sizes_of)
+def test_the_distance_is_that_of_kolmogorov_and_smirnov(one: list[int], other: list[int]) -> None:
+    pair = [Traffic(("N",), np.array(s)[:, None], np.ones(len(s), int)) for s in (one, other)]
+    (change,) = changes(*pair)
+    wanted = ks_2samp(one, other, method="asymp")
+    assert change.distance == pytest.approx(wanted.statistic)
+    assert 0 <= change.chance <= 1
+
+
+def test_a_change_is_told_within_two_thousand_requests() -> None:
+    """The second half of a public trace has shorter long prompts than its first."""
+    first, second = (of_zoo(f"prompts-{half}").without_times() for half in ("first", "second"))
+    watch = DriftWatch(first)
+    assert watch.add(first.sample(50_000, seed=1)) == []
+    alarms = watch.add(second.sample(2_000, seed=2))
+    assert [a.symbol for a in alarms][:1] == ["S"]
+    watch.add(second.sample(48_000, seed=3))
+    assert (watch.requests, watch.looks) == (100_000, 100)
+    assert watch._rows.shape == (1_000, 1)
+
+
+def test_no_alarm_in_twenty_shuffles() -> None:
+    whole = of_zoo("prompts").without_times()
+    for seed in range(20):
+        watch = DriftWatch(whole)
+        assert watch.add(whole.sample(100_000, seed=seed)) == []
+
+
+def test_requests_may_come_one_by_one() -> None:
+    planned = uniform(1, 10)
+    watch, together = DriftWatch(planned, window=100), DriftWatch(planned, window=100)
+    rows = uniform(30, 40).sample(250)
+    single = [alarm for row in rows for alarm in watch.add(row)]
+    assert single == together.add(rows)
+    assert len(single) == 2
+
+
+def test_what_a_change_costs_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    mod = dispatch(mlp(), lambda _: [{"N": (1, 33)}, {"N": (33, 65)}])
+    its = drift(mod, uniform(1, 8), uniform(32, 64), target=TARGET)
+    assert its.is_other
+    assert not its.is_costly
+    assert str(its).startswith("sizes of N differ by 1.00 (chance ")
+    assert str(its).endswith("more than those that would be chosen now: they may stay")
+    same = drift(mod, uniform(1, 64, 6_400), uniform(1, 64, 64), target=TARGET)
+    assert not same.is_other
+    assert str(same).startswith("sizes come as they did; the clones take ")
+    monkeypatch.setattr(home.Drift, "loss", property(lambda _: 0.2))
+    dear = drift(mod, uniform(1, 8), uniform(32, 64), target=TARGET)
+    assert dear.is_costly
+    assert str(dear).endswith("take 20.0% more than those that would be chosen now: choose again")
+
+
+def test_the_command_says_it_by_its_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("b.yaml").write_text("buckets: [{N: [1, 33]}, {N: [33, 65]}]")
+    uniform(1, 8).write("a.csv")
+    uniform(32, 64).write("b.csv")
+    run: Callable[..., Result] = CliRunner().invoke
+    call = ["drift", "zoo:mlp", "--dim", "N=1..64", "-d", "b.yaml", "--planned", "a.csv"]
+    done = run(main, [*call, "--traffic", "b.csv", "--json"])
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["is_other"] is True
+    monkeypatch.setattr(home.Drift, "loss", property(lambda _: 0.2))
+    assert run(main, [*call, "--traffic", "b.csv"]).exit_code == 1
+    assert run(main, call).exit_code == 2
+
+
+def test_what_is_no_question_is_refused() -> None:
+    one = uniform(1, 8)
+    with pytest.raises(DispatchError, match=r"^main has no clones that could fit requests better "):
+        drift(mlp(), one, one)
+    mod = dispatch(mlp(), lambda _: [{"N": (1, 33)}])
+    with pytest.raises(ArgumentError, match=r"^loss: expected a share from 0, got -1$"):
+        drift(mod, one, one, loss=-1)
+    with pytest.raises(UnknownNameError, match="no symbol named 'N'"):
+        changes(one, Traffic(("S",), np.array([[1]]), np.array([1])))
+    with pytest.raises(ArgumentError, match=r"^window: expected at least 100 requests, got 7$"):
+        DriftWatch(one, window=7)
+    with pytest.raises(ArgumentError, match=r"^alpha: expected a chance between 0 and 1, got 1$"):
+        DriftWatch(one, alpha=1)

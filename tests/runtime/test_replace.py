@@ -1,0 +1,76 @@
+"""`exe.replace`: another executable serves from the next call on, and no call is lost."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import bucketize
+from bucketize import zoo
+from bucketize.dispatch.tree import dispatch
+from bucketize.errors import ArgumentError
+from bucketize.executable import Executable
+from dispatchers import log_dispatcher
+
+CALLS, THREADS = 200, 3
+
+
+def mlp(dispatched: bool, most: int = 64) -> Executable:
+    mod = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, most)})
+    return bucketize.compile(dispatch(mod, log_dispatcher) if dispatched else mod)
+
+
+def test_calls_go_on_while_it_is_replaced() -> None:
+    exe, other = mlp(False), mlp(True)
+    x = {n: np.random.default_rng(n).random((n, 784), np.float32) for n in (1, 3, 17)}
+    wanted = {n: exe(a)[0] for n, a in x.items()}
+    faults: list[object] = []
+
+    def call() -> None:
+        for k in range(CALLS):
+            n = (1, 3, 17)[k % 3]
+            if not np.allclose(exe(x[n])[0], wanted[n], rtol=1e-5, atol=1e-6):
+                faults.append(n)
+
+    threads = [threading.Thread(target=call) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    old = mlp(False)
+    for k in range(20):
+        exe.replace((other, old)[k % 2])
+    exe.replace(other)
+    for thread in threads:
+        thread.join()
+    assert faults == []
+    assert exe.traffic is not None
+    assert exe.traffic.total == THREADS * CALLS + 3
+    assert exe.explain(N=3).clone == "main[N=2..3]"
+
+
+def test_what_was_begun_goes_on() -> None:
+    exe = mlp(False)
+    run = exe.context()
+    x = np.ones((2, 784), np.float32)
+    before = run(x)[0]
+    exe.replace(mlp(True))
+    np.testing.assert_allclose(run(x)[0], before)
+
+
+def test_kernels_in_common_are_not_built_again() -> None:
+    exe, other = mlp(True), mlp(True)
+    assert other.counts.built == 0
+    exe.replace(other)
+    assert (exe.image, exe.module) == (other.image, other.module)
+
+
+def test_what_is_of_another_model_is_refused() -> None:
+    exe = mlp(False)
+    other = bucketize.compile(bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (3, 3)}))
+    with pytest.raises(ArgumentError, match=r"cannot stand for .*: inputs or outputs differ$"):
+        exe.replace(other)
+    with pytest.raises(ArgumentError, match=r"^replace takes an executable, got 'mlp\.bkt'$"):
+        exe.replace("mlp.bkt")  # type: ignore[arg-type]
+    exe.replace(mlp(False, 8))
+    assert exe(np.ones((2, 784), np.float32))[0].shape == (2, 10)
