@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bucketize.loader import load
     from bucketize.onnx import from_onnx, to_onnx
     from bucketize.partition.partition import partition
+    from bucketize.poison import check_padding
     from bucketize.text import show
     from bucketize.traffic.value import Traffic
     from bucketize.tune.api import tune
@@ -46,6 +47,7 @@ _HOMES = {
     "Profile": "bucketize.types",
     "Traffic": "bucketize.traffic.value",
     "analysis": "",
+    "check_padding": "bucketize.poison",
     "compile": "bucketize.compiler",
     "dispatch": "bucketize.dispatch.tree",
     "from_onnx": "bucketize.onnx",
@@ -84,6 +86,7 @@ __all__ = [
     "SessionOptions",
     "Traffic",
     "analysis",
+    "check_padding",
     "compile",
     "dispatch",
     "from_onnx",

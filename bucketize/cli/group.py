@@ -113,6 +113,7 @@ def main(debug: bool) -> None:
 COMMANDS = (
     *("demo", "zoo", "show", "partition", "tune", "compile", "export", "run", "profile"),
     *("bench", "analyze", "traffic", "log", "dispatchers", "ops", "cache", "calibrate"),
+    "check_padding",
 )
 for name in COMMANDS:  # each in a module of its name
     main.add_command(getattr(importlib.import_module(f"bucketize.cli.command.{name}"), name))
