@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bucketize.partition.drift import drift
     from bucketize.partition.merge import merge
     from bucketize.partition.partition import partition
+    from bucketize.poison import check_padding
     from bucketize.text import show
     from bucketize.traffic.drift import DriftWatch
     from bucketize.traffic.value import Traffic
@@ -51,6 +52,7 @@ _HOMES = {
     "Profile": "bucketize.types",
     "Traffic": "bucketize.traffic.value",
     "analysis": "",
+    "check_padding": "bucketize.poison",
     "compile": "bucketize.compiler",
     "dispatch": "bucketize.dispatch.tree",
     "from_onnx": "bucketize.onnx",
@@ -93,6 +95,7 @@ __all__ = [
     "SessionOptions",
     "Traffic",
     "analysis",
+    "check_padding",
     "compile",
     "dispatch",
     "drift",

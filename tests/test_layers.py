@@ -38,6 +38,7 @@ LAYERS = [
     ["executable"],
     ["log"],
     ["compiler"],
+    ["poison"],
     ["loader"],
     ["measure"],
     ["tune"],

@@ -111,20 +111,9 @@ def main(debug: bool) -> None:
 
 
 COMMANDS = (
-    *(
-        "demo",
-        "zoo",
-        "show",
-        "partition",
-        "merge",
-        "optimize",
-        "tune",
-        "compile",
-        "export",
-        "run",
-        "profile",
-    ),
-    *("bench", "analyze", "traffic", "drift", "log", "dispatchers", "ops", "cache", "calibrate"),
+    *("demo", "zoo", "show", "partition", "merge", "optimize", "tune", "compile", "export"),
+    *("run", "profile", "bench", "analyze", "traffic", "drift", "check_padding", "log"),
+    *("dispatchers", "ops", "cache", "calibrate"),
 )
 for name in COMMANDS:  # each in a module of its name
     main.add_command(getattr(importlib.import_module(f"bucketize.cli.command.{name}"), name))

@@ -1,0 +1,127 @@
+"""Whether a padded clone lets through what is behind the true extent: its padding poisoned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bucketize.compare import Array, relative_error
+from bucketize.compiler import compile
+from bucketize.errors import DispatchError
+from bucketize.ir import Atom, Binding, Builder, Clone, Function, Module, rewrite
+from bucketize.op import Fill
+from bucketize.ops.shape import pad
+from bucketize.types import Symbolic, symbols
+
+POISONS = ("zero", "nan", "inf", "-inf", "huge")
+TOLERANCE = {8: 1e-4, 4: 1e-4, 2: 2e-2}  # by the bytes of a float: sums are in another order
+
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """An output that differs from that of the exact run."""
+
+    clone: str
+    sizes: Sizes
+    output: str
+    poison: str
+    error: float
+    """Relative to the greatest magnitude; infinite where only one of the two is finite."""
+
+
+def check_padding(
+    mod: Module, padded: Module, inputs: Callable[[Sizes], Mapping[str, Array]]
+) -> list[Leak]:
+    """Compare padded clones, their padding poisoned, with the module that was dispatched.
+
+    Each is run at the least sizes of its bucket and just below its top, with zero, NaN, both
+    infinities and a huge number behind the true extent. Integers get the greatest and the least
+    that the inputs hold, which are as legal as these. An input whose zeros the proof relies on
+    keeps them.
+
+    Args:
+        mod: the module, not dispatched.
+        padded: what `dispatch(mod, ..., policy="pad")` made of it.
+        inputs: makes the arrays, by input, of sizes by symbol.
+
+    Returns:
+        The outputs that differ; empty where nothing leaks.
+
+    Raises:
+        DispatchError: there is no padded clone.
+
+    """
+    clones = {n: c for n, c in padded.clones.items() if c.policy == "pad"}
+    if not clones:
+        raise DispatchError('no clone is padded: dispatch the module with policy="pad"')
+    cases = [(n, at, inputs(at)) for n, c in clones.items() for at in _points(c)]
+    exact = compile(mod)
+    wanted = [exact.run(**arrays) for _, _, arrays in cases]
+    leaks = []
+    for poison in POISONS:
+        exe = compile(poisoned(padded, poison, [arrays for _, _, arrays in cases]))
+        for (name, at, arrays), want in zip(cases, wanted, strict=True):
+            pairs = zip(mod.outputs, exe.run(**arrays), want, strict=True)
+            errors = {
+                out: relative_error(got, right) for out, got, right in pairs if _far(got, right)
+            }
+            leaks += [Leak(name, at, out, poison, error) for out, error in errors.items()]
+    return leaks
+
+
+def poisoned(mod: Module, poison: str, arrays: Sequence[Mapping[str, Array]]) -> Module:
+    """A padded module with another value than zero behind the true extents of its inputs."""
+    kept = {name for c in mod.clones.values() if c.origin for name in _relied_on(c.origin)}
+
+    def rule(out: Builder, b: Binding, args: tuple[Atom, ...]) -> Any:
+        if b.op is not pad or args[0].name in kept:  # type: ignore[union-attr]
+            return None
+        dtype = args[0].type.dtype
+        held = [given[args[0].name] for given in arrays]  # type: ignore[union-attr]
+        return out.emit(pad, *args, **{**b.attrs, "value": _value(poison, dtype, held)})
+
+    return mod.replace(rewrite(mod.main, rule))
+
+
+def _value(poison: str, dtype: np.dtype[Any], held: Sequence[Array]) -> float | int:
+    if poison == "zero":
+        return 0
+    if dtype.kind in "iub":
+        ends = (min(int(a.min(initial=0)) for a in held), max(int(a.max(initial=0)) for a in held))
+        return ends[poison != "-inf"]
+    if poison == "huge":
+        return 1e30 if dtype.itemsize > 2 else 6e4
+    return float(poison)
+
+
+def _relied_on(fn: Function) -> Iterator[str]:
+    """The inputs whose padding has to be zero: no mask is put where the dispatch has put zeros."""
+    for b in fn.body:
+        shapes = [a.type.shape for a in b.args if a.type.is_tensor]
+        for i, arg in enumerate(b.args):
+            if arg not in fn.params or len(shapes) != len(b.args):
+                continue
+            grown = [
+                n for n, d in enumerate(arg.type.shape) if isinstance(d, Symbolic) and symbols(d)
+            ]
+            rules = (b.op.padding(i, axis, *shapes, **b.attrs) for axis in grown)
+            if any(isinstance(r, Fill) and r.value == 0 for r in rules):
+                yield arg.name  # type: ignore[union-attr]
+
+
+def _points(clone: Clone) -> Iterator[dict[str, int]]:
+    """The least sizes of a bucket, and where all are just below the top."""
+    low = {n: lo for n, (lo, _) in clone.bucket.items()}
+    high = {n: max(lo, (hi or lo + 1) - 2) for n, (lo, hi) in clone.bucket.items()}
+    yield low
+    if high != low:
+        yield high
+
+
+def _far(got: Array, want: Array) -> bool:
+    return relative_error(got, want) > TOLERANCE.get(want.dtype.itemsize, 0.0)
