@@ -82,17 +82,20 @@ def poisoned(mod: Module, poison: str, arrays: Sequence[Mapping[str, Array]]) ->
         if b.op is not pad or args[0].name in kept:  # type: ignore[union-attr]
             return None
         dtype = args[0].type.dtype
-        held = [given[args[0].name] for given in arrays]  # type: ignore[union-attr]
-        return out.emit(pad, *args, **{**b.attrs, "value": _value(poison, dtype, held)})
+        given = [each[args[0].name] for each in arrays]  # type: ignore[union-attr]
+        return out.emit(pad, *args, **{**b.attrs, "value": _value(poison, dtype, given)})
 
     return mod.replace(rewrite(mod.main, rule))
 
 
-def _value(poison: str, dtype: np.dtype[Any], held: Sequence[Array]) -> float | int:
+def _value(poison: str, dtype: np.dtype[Any], given: Sequence[Array]) -> float | int:
     if poison == "zero":
         return 0
     if dtype.kind in "iub":
-        ends = (min(int(a.min(initial=0)) for a in held), max(int(a.max(initial=0)) for a in held))
+        ends = (
+            min(int(a.min(initial=0)) for a in given),
+            max(int(a.max(initial=0)) for a in given),
+        )
         return ends[poison != "-inf"]
     if poison == "huge":
         return 1e30 if dtype.itemsize > 2 else 6e4
@@ -111,7 +114,7 @@ def _relied_on(fn: Function) -> Iterator[str]:
             ]
             rules = (b.op.padding(i, axis, *shapes, **b.attrs) for axis in grown)
             if any(isinstance(r, Fill) and r.value == 0 for r in rules):
-                yield arg.name  # type: ignore[union-attr]
+                yield arg.name
 
 
 def _points(clone: Clone) -> Iterator[dict[str, int]]:

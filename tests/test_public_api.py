@@ -54,6 +54,7 @@ PROMISED = {
     "RunOptions",
     "SessionOptions",
     "analysis",
+    "check_padding",
     "compile",
     "dispatch",
     "drift",

@@ -110,10 +110,14 @@ def main(debug: bool) -> None:
     """
 
 
-COMMANDS = (
-    *("demo", "zoo", "show", "partition", "merge", "optimize", "tune", "compile", "export"),
-    *("run", "profile", "bench", "analyze", "traffic", "drift", "check_padding", "log"),
-    *("dispatchers", "ops", "cache", "calibrate"),
-)
-for name in COMMANDS:  # each in a module of its name
-    main.add_command(getattr(importlib.import_module(f"bucketize.cli.command.{name}"), name))
+COMMANDS = {
+    "bucket": ("optimize", "partition", "merge", "traffic", "drift", "check_padding"),
+    "command": (
+        *("demo", "zoo", "show", "tune", "compile", "export", "run", "profile", "bench"),
+        *("analyze", "log", "dispatchers", "ops", "cache", "calibrate"),
+    ),
+}
+for folder, names in COMMANDS.items():  # each in a module of its name
+    for name in names:
+        module = importlib.import_module(f"bucketize.cli.{folder}.{name}")
+        main.add_command(getattr(module, name))

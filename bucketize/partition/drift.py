@@ -48,10 +48,7 @@ class Drift:
 
     def __str__(self) -> str:
         """What changed, what it costs, and what to do."""
-        if self.is_other:
-            what = "; ".join(map(str, self.changes))
-        else:
-            what = "sizes come as they did"
+        what = "; ".join(map(str, self.changes)) if self.is_other else "sizes come as they did"
         cost = f"the clones take {self.loss:.1%} more than those that would be chosen now"
         advice = "choose again" if self.is_costly else "they may stay"
         return f"{what}; {cost}: {advice}"

@@ -44,9 +44,16 @@ sizes_of = st.lists(st.integers(1, 20), min_size=1, max_size=60)
 def test_the_distance_is_that_of_kolmogorov_and_smirnov(one: list[int], other: list[int]) -> None:
     pair = [Traffic(("N",), np.array(s)[:, None], np.ones(len(s), int)) for s in (one, other)]
     (change,) = changes(*pair)
-    wanted = ks_2samp(one, other, method="asymp")
-    assert change.distance == pytest.approx(wanted.statistic)
+    pairs = [[sum(n <= size for n in s) / len(s) for s in (one, other)] for size in range(1, 21)]
+    assert change.distance == pytest.approx(max(abs(a - b) for a, b in pairs))
     assert 0 <= change.chance <= 1
+
+
+def test_the_chance_is_that_of_scipy() -> None:
+    one, other = uniform(1, 100, 3_000), uniform(5, 90, 1_720)
+    each = [np.repeat(t.sizes[:, 0], t.requests) for t in (one, other)]
+    wanted = ks_2samp(*each, method="asymp").pvalue
+    assert changes(one, other)[0].chance == pytest.approx(wanted, rel=0.2)
 
 
 def test_a_change_is_told_within_two_thousand_requests() -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.bucket.traffic import read_traffic
 from bucketize.cli.command.analyze import shown_best, shown_confirmed
-from bucketize.cli.command.traffic import read_traffic
 from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched, load_model
 from bucketize.cli.parameter import INTERRUPTED

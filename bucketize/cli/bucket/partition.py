@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.bucket.traffic import read_traffic
 from bucketize.cli.command.analyze import picture
-from bucketize.cli.command.traffic import read_traffic
 from bucketize.cli.echo import echo
 from bucketize.cli.model import load_model
 from bucketize.cli.table import fitting, table

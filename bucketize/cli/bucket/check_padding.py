@@ -22,10 +22,7 @@ from bucketize.table import pairs
     help=parameter.SPEC,
     required=True,
 )
-@click.pass_context
-def check_padding(
-    ctx: click.Context, model: str, bounds: list[parameter.Bound], **options: Any
-) -> None:
+def check_padding(model: str, bounds: list[parameter.Bound], **options: Any) -> None:
     """Compare the padded clones of MODEL, their padding poisoned, with MODEL undispatched.
 
     Behind the true extent are zero, NaN, both infinities and a huge number. Exit code 1 where an
@@ -44,5 +41,5 @@ def check_padding(
         where = f"{leak.clone} at {pairs(leak.sizes)}"
         echo(f"{where}: {leak.output} differs by {leak.error:.2g} with {leak.poison} behind it")
     if leaks:
-        ctx.exit(1)
+        click.get_current_context().exit(1)
     echo("no padding leaks")

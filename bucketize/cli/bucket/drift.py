@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from bucketize.cli import parameter
-from bucketize.cli.command.merge import JUDGED
-from bucketize.cli.command.partition import facts, judged_options, row
-from bucketize.cli.command.traffic import read_traffic
+from bucketize.cli.bucket.merge import JUDGED
+from bucketize.cli.bucket.partition import facts, judged_options, row
+from bucketize.cli.bucket.traffic import read_traffic
 from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched, load_model
 from bucketize.cli.table import fitting

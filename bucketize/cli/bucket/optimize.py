@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.bucket.traffic import read_traffic
 from bucketize.cli.command.bench import model_file
-from bucketize.cli.command.traffic import read_traffic
 from bucketize.cli.echo import echo
 from bucketize.cli.model import load_model, name_of
 from bucketize.progress import progress_bar

@@ -1,0 +1,1 @@
+"""Subcommands about buckets and the requests that they serve, a module each."""
