@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import math
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -295,7 +297,13 @@ class Executable:
             raise unknown_name("function", clone, self.program.routines)
         return labelled[0]
 
-    def warm_up(self, progress: Tell | bool | None = None) -> None:
+    def warm_up(
+        self,
+        progress: Tell | bool | None = None,
+        *,
+        traffic: Traffic | None = None,
+        seconds: float = math.inf,
+    ) -> list[str]:
         """Link and run every clone once at its smallest legal sizes, on zeros.
 
         A clone that is not legal at all is passed by. Of one that refuses all sizes that are tried
@@ -303,19 +311,33 @@ class Executable:
 
         Args:
             progress: as that of `compile`.
+            traffic: those clones first that are asked for most: by requests times their sizes,
+                multiplied; None: in the order of the program.
+            seconds: after these no other clone is begun.
+
+        Returns:
+            The clones that no time was left for.
 
         Raises:
             ArgumentError: a `progress` that is no function, True or None.
 
         """
+        end = time.monotonic() + seconds
+        clones = self.program.clones
         names = [n for n in self.program.routines if n != "main"] or ["main"]
+        if traffic is not None:
+            load = {n: traffic.load(clones[n].bucket) for n in names if n in clones}
+            names.sort(key=lambda name: -load.get(name, 0.0))
         with shown(progress, progress_bar("warming up")) as tell:
             for i, name in enumerate(names):
+                if time.monotonic() >= end:
+                    return names[i:]
                 if tell is not None:
                     tell(name, i, len(names))
                 routine = self.program.routines[name]
                 if not routine.refusal:
                     self._warm_up(routine)
+        return []
 
     def _warm_up(self, routine: Routine) -> None:
         refused: BucketizeError | None = None

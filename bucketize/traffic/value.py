@@ -253,6 +253,22 @@ class Traffic:
         times = None if self.times is None else self.times[rows]
         return Traffic(self.symbols, self.sizes[rows], self.requests[rows], times)
 
+    def load(self, bucket: Mapping[str, tuple[int, int | None]]) -> float:
+        """What a bucket is asked for: its requests, each by the product of its sizes.
+
+        Args:
+            bucket: half-open intervals by symbol; what others there are is not looked at.
+
+        Returns:
+            The sum, in elements.
+
+        """
+        inside = np.ones(len(self.requests), bool)
+        for symbol, column in zip(self.symbols, self.sizes.T, strict=True):
+            low, high = bucket.get(symbol, (0, None))
+            inside &= (low <= column) & (column < (np.inf if high is None else high))
+        return float((self.requests * self.sizes.prod(axis=1))[inside].sum())
+
     def halves(self, seed: int = 0) -> tuple[Traffic, Traffic]:
         """Two halves, drawn without replacement: plan on one, judge on the other.
 
