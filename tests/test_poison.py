@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 from onnx_model import parse
@@ -37,7 +40,7 @@ def test_the_command_says_that_nothing_leaks() -> None:
     assert (done.exit_code, done.output.splitlines()[-1]) == (0, "no padding leaks")
 
 
-def test_a_rule_that_lies_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_that_lies_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model = parse("(float[N, 4] x) => (y) <int64[1] a = {0}> { y = ReduceMax(x, a) }", 18)
     mod = bucketize.from_onnx(model, bounds={"N": (1, 9)})
     monkeypatch.setitem(vars(reduce_max), "padding", lambda *_, **__: FREE)
@@ -45,3 +48,8 @@ def test_a_rule_that_lies_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     leaks = check_padding(mod, padded, lambda at: {"x": np.full((at["N"], 4), -1, np.float32)})
     assert {leak.poison for leak in leaks} >= {"zero", "inf", "huge"}
     assert {leak.output for leak in leaks} == {"y"}
+    onnx.save(model, str(tmp_path / "greatest.onnx"))
+    line = ["check-padding", str(tmp_path / "greatest.onnx"), "--dim", "N=1..9", "-d", "log"]
+    done = CliRunner().invoke(main, line)
+    assert done.exit_code == 1
+    assert "main[N=2..3] at N=2: y differs by inf with inf behind it" in done.output

@@ -48,8 +48,22 @@ def cheapest(costs: Sequence[float] | Floats, steps: Sequence[int], budget: int)
         budget: the most cells.
 
     """
-    one = _table(costs, steps)
-    best = [one]
+    cut = [axis for axis, n in enumerate(steps) if n > 1]
+    covers = _cheapest(costs, [steps[axis] for axis in cut], budget)
+    return [
+        Cover(cost, tuple(_in_full(c, cut, len(steps)) for c in cells)) for cost, cells in covers
+    ]
+
+
+def _in_full(cell: Cell, cut: Sequence[int], axes: int) -> Cell:
+    """A box with the axes of a single step."""
+    own = dict(zip(cut, cell, strict=True))
+    return tuple(own.get(axis, (0, 1)) for axis in range(axes))
+
+
+def _cheapest(costs: Sequence[float] | Floats, steps: Sequence[int], budget: int) -> list[Cover]:
+    """The partitions of a grid whose axes have several steps each."""
+    best = [_table(costs, steps)]
     for count in range(2, budget + 1):
         least = best[-1]
         for few in range(1, count):

@@ -27,7 +27,7 @@ def tabled(steps: Sequence[int], seed: int) -> Mapping[Cell, float]:
     return dict(zip(cells, np.random.default_rng(seed).random(len(cells)).tolist(), strict=True))
 
 
-@pytest.mark.parametrize("steps", [(1,), (6,), (4, 3), (1, 4), (2, 2, 2)])
+@pytest.mark.parametrize("steps", [(1,), (6,), (4, 3), (1, 4), (1, 3, 1, 2), (2, 2, 2)])
 @pytest.mark.parametrize("seed", range(3))
 def test_no_cuts_are_cheaper(steps: tuple[int, ...], seed: int) -> None:
     costs, whole = tabled(steps, seed), tuple((0, n) for n in steps)

@@ -836,7 +836,7 @@ def test_the_options_are_keywords_of_tune() -> None:
     assert (mod.name, mod.default) == ("mod", mod.empty)
     assert asked == list(inspect.signature(Options).parameters.values())
     explained = re.findall(r"^        (\w+): ", tune.__doc__ or "", re.M)
-    assert explained[:13] == ["mod", *(each.name for each in asked)]
+    assert explained[: 1 + len(asked)] == ["mod", *(each.name for each in asked)]
     with pytest.raises(TypeError, match="unexpected keyword argument 'trails'"):
         tune(module(), log="x.csv", trails=3)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"missing .* 'log'"):
