@@ -6,12 +6,14 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from bucketize.analysis.benchmark import measured
+from bucketize.analysis.benchmark import cross_checked
 from bucketize.analysis.engines import Run, engine_of, session
+from bucketize.busy import watched
 from bucketize.compiler import compile
 from bucketize.dispatch.bucket import Bucket
 from bucketize.dispatch.tree import dispatch, name_dims
@@ -24,6 +26,7 @@ from bucketize.partition.partition import BUDGET, check_request, partition
 from bucketize.partition.value import Partition
 from bucketize.progress import Tell
 from bucketize.table import several
+from bucketize.timing import interleaved
 from bucketize.traffic.value import Traffic
 from bucketize.tune.api import opened
 from bucketize.tune.budget import GRACE
@@ -74,6 +77,8 @@ class Optimized:
     promise: float
     """The share of the latency that the next trial of every kernel is expected to save."""
     seconds: float
+    waiting: int = 0
+    """Clones that tuning had no time to confirm anything for."""
 
     def __str__(self) -> str:
         """One figure for it, what was chosen and why, and whether to go on."""
@@ -85,7 +90,9 @@ class Optimized:
             f"buckets: {self.partition or 'a static clone, for all requests have one size'}",
             f"schedules: {self.tuned}",
         ]
-        if self.promise < WORTH:
+        if self.waiting:
+            more = f"{several(self.waiting, 'clone')} not confirmed for want of time: go on"
+        elif self.promise < WORTH:
             more = f"the next trials are expected to save less than {WORTH:.0%}: this is it"
         else:
             more = f"the next trial of every kernel is expected to save {self.promise:.1%}: go on"
@@ -163,7 +170,7 @@ def optimize(  # noqa: PLR0913  options by name
         tuning.work()
         promise = tuning.scheduler.promise()
         verdicts = [tuning.database.verdicts.get(s.clone) for s in tuning.subjects]
-        tuned = _told(tuning)
+        tuned, waiting = _told(tuning), len(tuning.unreached)
     confirmed_in = log if any(verdicts) else None
     ours, plain = (
         compile(m, log=at, threads=threads, progress=progress)
@@ -174,15 +181,15 @@ def optimize(  # noqa: PLR0913  options by name
         runs[PEER] = session(PEER, model, threads).run
     end = max(begin + seconds, time.monotonic() + LEAST_S)
     latencies = _timed(runs, mod, requests, end)
-    return Optimized(ours, chosen, latencies, tuned, promise, time.monotonic() - begin)
+    taken = time.monotonic() - begin
+    return Optimized(ours, chosen, latencies, tuned, promise, taken, waiting)
 
 
 def _told(tuning: TuningSession) -> str:
     """What tuning came to."""
     standing = [tuning.database.verdicts.get(subject.clone) for subject in tuning.subjects]
     faster = sum(verdict.pays for verdict in standing if verdict is not None)
-    done = f"{several(len(tuning.written), 'measurement')}, {several(faster, 'clone')} faster"
-    return "; ".join(filter(None, [done, tuning.shortfall()]))
+    return f"{several(len(tuning.written), 'measurement')}, {several(faster, 'clone')} faster"
 
 
 def _partition(
@@ -209,14 +216,19 @@ def _timed(
     runs: Mapping[str, Run], mod: Module, traffic: Traffic, end: float
 ) -> tuple[Latency, ...]:
     """What engines take at quantiles of the traffic, in turns, in several passes over all."""
-    points = [_inputs(mod, sizes) for sizes in quantiles(traffic, SIZES)]
+    inputs = [_inputs(mod, sizes) for sizes in quantiles(traffic, SIZES)]
+    points = [{name: partial(run, each) for name, run in runs.items()} for each in inputs]
+    for calls in points:
+        cross_checked({name: call() for name, call in calls.items()})
     passes: list[dict[str, list[float]]] = []
-    while len(passes) < PASSES or time.monotonic() < end:
-        medians: dict[str, list[float]] = {name: [] for name in runs}
-        for inputs in points:
-            for name, taken in measured(runs, inputs, ROUNDS).seconds.items():
-                medians[name].append(float(np.median(taken)))
-        passes.append(medians)
+    with watched():
+        while len(passes) < PASSES or time.monotonic() < end:
+            medians: dict[str, list[float]] = {name: [] for name in runs}
+            for calls in points:
+                # each after one of its own, whose caches are warm
+                for name, taken in interleaved(calls, least=ROUNDS, before=calls).items():
+                    medians[name].append(float(np.median(taken)))
+            passes.append(medians)
     return tuple(_latency(name, passes) for name in runs)
 
 

@@ -48,12 +48,21 @@ def latency(engine: str, ratio: float) -> Latency:
     return Latency(engine, 0.002 * ratio, 0.001, 0.004, ratio, ratio - 0.1, ratio + 0.1)
 
 
-@pytest.mark.parametrize(("promise", "last"), [(0.004, "this is it"), (0.05, "save 5.0%: go on")])
-def test_one_figure_what_was_chosen_and_whether_to_go_on(promise: float, last: str) -> None:
+@pytest.mark.parametrize(
+    ("promise", "waiting", "last"),
+    [
+        (0.004, 0, "this is it"),
+        (0.05, 0, "save 5.0%: go on"),
+        (0.004, 2, "2 clones not confirmed for want of time: go on"),
+    ],
+)
+def test_one_figure_what_was_chosen_and_whether_to_go_on(
+    promise: float, waiting: int, last: str
+) -> None:
     bucket = Frontier(({"N": (1, 9)},), 1e-3, 2e-3, 1.0, 3, 0)
     chosen = Partition(bucket, (bucket,), 1e-3, 10)
     both = latency("optimized", 1.0), latency("onnxruntime", 1.5)
-    its = Optimized(None, chosen, both, "4 measurements, 1 clone faster", promise, 7.0)  # type: ignore[arg-type]
+    its = Optimized(None, chosen, both, "4 measurements, 1 clone faster", promise, 7.0, waiting)  # type: ignore[arg-type]
     first, peer, buckets, schedules, end = str(its).splitlines()
     assert first == (
         "2.000 ms a request in the mean, 500 requests a second (p50 1.000 ms, p95 4.000 ms)"
