@@ -31,7 +31,6 @@ from bucketize.traffic.value import Traffic
 from bucketize.tune.api import opened
 from bucketize.tune.budget import GRACE
 from bucketize.tune.options import Options
-from bucketize.tune.session import TuningSession
 from bucketize.types import Sizes, Symbol
 
 SIZES = 20  # quantiles of the traffic, at which engines are timed
@@ -39,6 +38,7 @@ PASSES = 3  # over them at least
 ROUNDS = 4  # of each in a pass
 CONFIRMING = 0.15  # of the time
 LEAST_S = 1.0
+WORTH = 0.01  # of the latency: what further trials should be expected to save
 PEER = "onnxruntime"
 OURS, UNTUNED = "optimized", "untuned"
 
@@ -99,9 +99,6 @@ class Optimized:
         return "\n".join([*lines, f"{self.seconds:.0f} s; {more}"])
 
 
-WORTH = 0.01
-
-
 def _beside(other: Latency) -> str:
     spread = f"{other.ratio_low:.2f} to {other.ratio_high:.2f}"
     return (
@@ -157,7 +154,8 @@ def optimize(  # noqa: PLR0913  options by name
     begin = time.monotonic()
     requests = traffic.without_times()
     chosen = _partition(mod, requests, Path(log), budget, threads)
-    bounds = {s: (lo, hi + 1) for s, (lo, hi) in requests.bounds.items()}
+    own = name_dims(mod.main).symbols()
+    bounds = {s: (lo, hi + 1) for s, (lo, hi) in requests.bounds.items() if s in own}
     cuts: Sequence[Bucket] = [{}] if chosen is None else chosen.chosen.buckets
     buckets: list[Bucket] = [{**bounds, **bucket} for bucket in cuts]
     module = dispatch(mod, lambda _: buckets)
@@ -169,9 +167,11 @@ def optimize(  # noqa: PLR0913  options by name
     with opened(module, how) as tuning:
         tuning.work()
         promise = tuning.scheduler.promise()
-        verdicts = [tuning.database.verdicts.get(s.clone) for s in tuning.subjects]
-        tuned, waiting = _told(tuning), len(tuning.unreached)
-    confirmed_in = log if any(verdicts) else None
+        standing = [v for s in tuning.subjects if (v := tuning.database.verdicts.get(s.clone))]
+        faster = several(sum(verdict.pays for verdict in standing), "clone")
+        tuned = f"{several(len(tuning.written), 'measurement')}, {faster} faster"
+        waiting = len(tuning.unreached)
+    confirmed_in = log if standing else None
     ours, plain = (
         compile(m, log=at, threads=threads, progress=progress)
         for m, at in ((module, confirmed_in), (mod, None))
@@ -183,13 +183,6 @@ def optimize(  # noqa: PLR0913  options by name
     latencies = _timed(runs, mod, requests, end)
     taken = time.monotonic() - begin
     return Optimized(ours, chosen, latencies, tuned, promise, taken, waiting)
-
-
-def _told(tuning: TuningSession) -> str:
-    """What tuning came to."""
-    standing = [tuning.database.verdicts.get(subject.clone) for subject in tuning.subjects]
-    faster = sum(verdict.pays for verdict in standing if verdict is not None)
-    return f"{several(len(tuning.written), 'measurement')}, {several(faster, 'clone')} faster"
 
 
 def _partition(

@@ -99,10 +99,13 @@ def merge(  # noqa: PLR0913  options by name
     )
     starts = [_starts(ends.get(s.name, s), buckets) for s in question.symbols]
     its = question.answer(min(BUDGET, len(buckets)), worth, starts)
-    others = {name: fn for name, fn in mod.functions.items() if name not in (function, *clones)}
-    fallback = others.pop(f"{function}[fallback]", None)
-    whole = Module({**others, function: origin}, names=mod.names)
-    new = dispatch(whole, its, function=function, fallback=fallback is not None)
+    fallback = f"{function}[fallback]"
+    gone = {function, fallback, *clones}
+    # asked for by name: a clone is made when it is asked for
+    others = {name: mod.functions[name] for name in mod.functions if name not in gone}
+    stay = {name: clone for name, clone in mod.clones.items() if name not in clones}
+    whole = Module({**others, function: origin}, stay, mod.names)
+    new = dispatch(whole, its, function=function, fallback=fallback in mod.functions)
     return Merge(new, its, question.frontier(choice_of(question, buckets)))
 
 

@@ -7,22 +7,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bucketize.compiler import MOST_THREADS
 from bucketize.dispatch.tree import is_dispatched, name_dims
-from bucketize.errors import ArgumentError, DispatchError, ShapeError, unknown_name
+from bucketize.errors import ArgumentError, DispatchError, ShapeError, unknown_name, warn
 from bucketize.inspect.calibrate import calibrated
 from bucketize.ir import Function, Module, check_module
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.typical import LENGTHS, Box, between, open_ends
 from bucketize.kernel.workload import Workload
-from bucketize.log.log import rows
+from bucketize.log.log import LogWarning, rows
 from bucketize.lower.cost import is_legal
 from bucketize.machine.named import named
 from bucketize.machine.speed import Floats
+from bucketize.machine.target import Target
 from bucketize.partition.evidence import Evidence
 from bucketize.partition.expectation import Expectation, expectation, packed_bytes, workloads
 from bucketize.partition.grid import (
@@ -38,9 +38,6 @@ from bucketize.partition.value import Frontier, Partition
 from bucketize.runtime.thread_pool import check_threads
 from bucketize.traffic.value import Traffic
 from bucketize.types import Sizes, Symbol
-
-if TYPE_CHECKING:
-    pass
 
 WORTH = 0.01
 """Of the expected time, what each further clone has to save: below it are models and machines, and
@@ -162,7 +159,7 @@ class Question:
                 "kernels are legal at none of the sizes tried; bounds may tell which"
             )
         points, shares = list(itertools.compress(points, legal)), shares[legal] / sum(shares[legal])
-        evidence = None if log is None else Evidence.of(rows(log, TEMPLATES), where, threads)
+        evidence = None if log is None else _evidence(log, where, threads)
         boxes = [tuple(symbols), *_static(symbols, points)]
         expect = partial(expectation, calls, target=where, threads=threads, evidence=evidence)
         single = expect(boxes, points, shares)
@@ -212,6 +209,19 @@ class Question:
         sizes = {n: np.array([p[n] for p in self.sample.points]) for n in names}
         taken = {"one_clone_s": single, "chosen_s": chosen, "oracle_s": self.sample.least}
         return {**sizes, "share": self.sample.shares, **taken}
+
+
+def _evidence(log: str | Path, target: Target, threads: int) -> Evidence:
+    """What a log says of kernels on a target; a warning if that is nothing."""
+    trials = rows(log, TEMPLATES)
+    evidence = Evidence.of(trials, target, threads)
+    if not evidence.trials:
+        warn(
+            f"{log}: none of its {len(trials)} rows times a kernel on {target.name} with "
+            f"threads={threads}, so models alone count",
+            LogWarning,
+        )
+    return evidence
 
 
 def _points(

@@ -15,6 +15,7 @@ from bucketize.cli.group import main
 from bucketize.errors import ArgumentError, ShapeError
 from bucketize.ir import Module
 from bucketize.log.log import rows
+from bucketize.optimize import optimize as home
 from bucketize.optimize.optimize import Latency, Optimized, optimize, quantiles
 from bucketize.partition.value import Frontier, Partition
 from bucketize.traffic.value import Traffic
@@ -89,6 +90,28 @@ def test_the_command_writes_a_program(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (facts["written"], facts["log"]) == ("mlp.bkt", "mlp.csv")
     loaded = bucketize.load("mlp.bkt")
     assert loaded(np.zeros((1, 784), np.float32))[0].shape == (1, 10)
+
+
+def test_who_interrupts_it_is_told_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_args: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(home, "optimize", interrupted)
+    Path("r.csv").write_text("N,requests\n2,3\n")
+    result = CliRunner().invoke(main, ["optimize", "zoo:mlp", "--traffic", "r.csv"])
+    assert result.exit_code == 130
+    last = "interrupted: mlp.csv keeps what was timed; the same command goes on"
+    assert result.stderr.splitlines()[-1] == last
+    assert not Path("mlp.bkt").exists()
+
+
+def test_symbols_that_the_model_has_not_are_passed_by(tmp_path: Path) -> None:
+    both = Traffic(("N", "T"), np.array([[2, 7], [3, 9]]), np.array([1, 1]))
+    its = optimize(mlp(), both, log=tmp_path / "t.csv", seconds=1)
+    assert its.executable.explain(N=3).clone == "main[N=2..3]"
 
 
 def test_what_no_traffic_is_is_refused(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +19,14 @@ from bucketize.cli.group import main
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import ArgumentError, DispatchError, UnknownNameError
 from bucketize.ir import Module
+from bucketize.kernel.typical import Box
 from bucketize.partition import drift as home
+from bucketize.partition import partition as question
 from bucketize.partition.drift import drift
+from bucketize.partition.expectation import Expectation
 from bucketize.traffic.drift import DriftWatch, changes
 from bucketize.traffic.value import Traffic
+from bucketize.types import Sizes
 from bucketize.zoo import traffic as of_zoo
 
 TARGET = "x86-64-v4"
@@ -84,7 +88,7 @@ def test_requests_may_come_one_by_one() -> None:
     assert len(single) == 2
 
 
-def test_what_a_change_costs_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_may_cost_nothing() -> None:
     mod = dispatch(mlp(), lambda _: [{"N": (1, 33)}, {"N": (33, 65)}])
     its = drift(mod, uniform(1, 8), uniform(32, 64), target=TARGET)
     assert its.is_other
@@ -94,10 +98,26 @@ def test_what_a_change_costs_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     same = drift(mod, uniform(1, 64, 6_400), uniform(1, 64, 64), target=TARGET)
     assert not same.is_other
     assert str(same).startswith("sizes come as they did; the clones take ")
-    monkeypatch.setattr(home.Drift, "loss", property(lambda _: 0.2))
-    dear = drift(mod, uniform(1, 8), uniform(32, 64), target=TARGET)
-    assert dear.is_costly
-    assert str(dear).endswith("take 20.0% more than those that would be chosen now: choose again")
+
+
+def test_a_change_that_costs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clones that serve sizes on both sides of 17 take twice as long."""
+
+    def expected(
+        _calls: object, boxes: Sequence[Box], points: Sequence[Sizes], *_: object, **_how: object
+    ) -> Expectation:
+        wide = np.array([s.lo < 17 <= (s.hi or 99) for (s,) in boxes])
+        taken = np.repeat(np.where(wide, 2.0, 1.0)[:, None], len(points), axis=1)
+        return Expectation(taken, np.ones(len(points)), [frozenset()] * len(boxes), [])
+
+    monkeypatch.setattr(question, "expectation", expected)
+    mod = dispatch(mlp(), lambda _: [{"N": (1, 33)}, {"N": (33, 65)}])
+    its = drift(mod, uniform(33, 64), uniform(10, 30), target=TARGET)
+    assert its.loss == pytest.approx(1.0)
+    assert its.is_costly
+    assert str(its).endswith("take 100.0% more than those that would be chosen now: choose again")
+    assert not drift(mod, uniform(1, 8), uniform(33, 64), target=TARGET).is_costly
+    assert not drift(mod, uniform(33, 64), uniform(10, 30), loss=1.5, target=TARGET).is_costly
 
 
 def test_the_command_says_it_by_its_exit_code(

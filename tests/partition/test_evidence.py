@@ -18,7 +18,7 @@ from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload
 from bucketize.log.cell import shape_text
 from bucketize.log.environment import here
-from bucketize.log.log import append
+from bucketize.log.log import LogWarning, append
 from bucketize.log.outcome import Outcome
 from bucketize.log.trial import KernelAt, Origin, Trial
 from bucketize.lower.cost import default_of
@@ -122,3 +122,11 @@ def test_buckets_begin_where_trials_say(tmp_path: Path) -> None:
     assert 16 in {bucket["N"][0] for bucket in its.chosen.buckets}
     assert its.saved > 0.1
     assert its.loss < its.frontier[0].seconds / its.oracle - 1
+
+
+def test_a_log_that_says_nothing_is_told(tmp_path: Path) -> None:
+    workload, default, _ = first()
+    path = tmp_path / "t.csv"
+    append(path, replace(trial(workload, default, 4, 1.0), host_cpu="z80"))
+    with pytest.warns(LogWarning, match=r"none of its 1 rows times a kernel on .* with threads=1"):
+        partition(mlp(), log=path, target=TARGET.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -61,3 +63,13 @@ def test_what_cannot_be_merged_is_refused() -> None:
         merge(mlp())
     with pytest.raises(DispatchError, match=r"^clones of main are padded: merge joins those that "):
         merge(dispatch(mlp(), log_dispatcher, policy="pad"))
+
+
+def test_other_functions_keep_their_clones() -> None:
+    mod = mlp()
+    twice = Module({"main": mod.main, "other": replace(mod.main, name="other")}, names=mod.names)
+    both = dispatch(dispatch(twice, log_dispatcher), log_dispatcher, function="other")
+    new = merge(both, target=TARGET).module
+    before = {name for name in both.clones if name.startswith("other[")}
+    assert len(before) == 6
+    assert set(new.clones) == {"main[N=1..64]", *before}

@@ -60,8 +60,12 @@ def optimize(
         from bucketize.optimize.optimize import optimize as optimized
     path = output or Path(f"{name_of(model)}.bkt")
     trials = log or path.with_suffix(".csv")
-    with model_file(model) as file:
-        its = optimized(loaded.module, requests, log=trials, model=file, progress=True, **how)
+    try:
+        with model_file(model) as file:
+            its = optimized(loaded.module, requests, log=trials, model=file, progress=True, **how)
+    except KeyboardInterrupt:
+        echo(f"interrupted: {trials} keeps what was timed; the same command goes on", err=True)
+        click.get_current_context().exit(parameter.INTERRUPTED)
     its.executable.save(path)
     if as_json:
         facts = {
