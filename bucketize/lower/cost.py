@@ -111,7 +111,12 @@ def _select(
     usual: Implementation,
     boxes: tuple[Box, ...],
 ) -> Select:
-    """The implementations of slices: another one than that of the slice before only by a gain."""
+    """The implementations of slices: another one than that of the slice before only by a gain.
+
+    Tensors lie where all of them can reach them, so each reaches what the usual one does.
+    """
+    reach = TEMPLATES[usual.template].pitched(workload)
+    able = [t for t in able if reach <= t.pitched(workload)]
     within = points(workload, boxes)
     each = {i.key: i for i in (usual, *defaults_of(workload, able, target, boxes))}
     kept = _with_elements(workload, within)

@@ -276,6 +276,21 @@ def test_a_narrow_range_has_one() -> None:
     assert default_of(load, able, TARGET) == Select(tuple(defaults_of(load, able, TARGET, ((),))))
 
 
+def test_all_that_run_reach_what_the_usual_one_reaches() -> None:
+    """Else loops that win next to nothing at small sizes keep concats from being left out."""
+    target = replace(TARGET, name="znver3", lanes=8, registers=16)
+    n, h, w = (Symbol(name, 1, 256) for name in "NHW")
+    attrs = {"kernel": (3, 3), "pads": (1, 1, 1, 1), "layout": "NHWC"}
+    load = workload(ops.max_pool2d, tensor("float32", n, h, w, 5), **attrs)
+    able = candidates(load)
+    assert len(able) > 1
+    (usual,) = defaults_of(load, able, target, ((),))
+    reach = TEMPLATES[usual.template].pitched(load)
+    assert reach
+    select = default_of(load, able, target)
+    assert all(reach <= TEMPLATES[i.template].pitched(load) for i in select.implementations)
+
+
 def test_what_is_selected_in_many_boxes_is_what_is_in_each_alone() -> None:
     load = image(*(Symbol(name, 1, 256) for name in "NHW"))
     able = candidates(load)
