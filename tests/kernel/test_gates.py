@@ -106,5 +106,5 @@ def test_a_step_is_a_product_and_few_kernels_more(
     (loop,) = (i for i in instructions(exe.routines["main"].code) if isinstance(i, Loop))
     found = kernels(loop.body)
     assert loop.alone is not None
-    assert found.count("matmul") == 1
+    assert sum(name.startswith("matmul") for name in found) == 1  # of few rows by loops, perhaps
     assert len(found) <= most + (op == "RNN")

@@ -121,9 +121,13 @@ def test_ten_sessions_in_a_row_never_make_a_clone_slower(
 
 
 def test_on_a_quiet_machine_sessions_make_a_clone_faster(tmp_path: Path) -> None:
-    """Else there is nothing to keep."""
-    taken = course(tmp_path / "t.csv", Machine(9, 0.0), [0.01] * SESSIONS)
-    assert taken[-1] < taken[1] < 1
+    """Else there is nothing to keep; what few trials find hangs on how many schedules there are."""
+    courses = [
+        course(tmp_path / f"{seed}.csv", Machine(seed, 0.0), [0.01] * SESSIONS)
+        for seed in range(8, 12)
+    ]
+    assert all(taken[-1] <= taken[1] <= 1 for taken in courses)
+    assert any(taken[-1] < taken[1] < 1 for taken in courses)
 
 
 @settings(max_examples=8)
