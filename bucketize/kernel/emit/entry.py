@@ -94,14 +94,16 @@ PASSES = (
     untyped_passes.ReconstructSSA,
     typed_passes.NopythonTypeInference,
     typed_passes.PreLowerStripPhis,
-    typed_passes.IRLegalization,
     typed_passes.NativeLowering,
     typed_passes.NoPythonBackend,
 )
 
 
 class _Compiler(compiler.CompilerBase):
-    """Numba without the passes that closures, arrays and exceptions need: loop source has none."""
+    """Numba without the passes that closures, arrays and exceptions need: loop source has none.
+
+    Nor is it told where a variable is read last, which matters to references that are counted.
+    """
 
     def define_pipelines(self) -> list[Any]:
         manager: Any = PassManager("loops")  # type: ignore[no-untyped-call]
