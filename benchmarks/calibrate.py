@@ -59,9 +59,8 @@ DETOUR: Bounds = {
     "row": (1.0, 200.0),
     "patch": (10.0, 2000.0),
     **dict.fromkeys(("first", "again"), (0.1, 3.0)),
-    "overlap": (1.0, 20.0),
 }
-"""Those of convolutions by minimal filtering."""
+"""Those of convolutions by minimal filtering; `overlap` is as the choice of algorithms wants it."""
 STEPS: Bounds = {**dict.fromkeys(loops.KINDS, (1e-3, 1e4)), "overlap": (1.0, 20.0)}
 """Those of loop source."""
 NEAR = 0.3  # of log latency: schedules that much slower than the best need not be known well
@@ -111,7 +110,7 @@ def measured(record: Record) -> Floats:
 
 def fitted(records: Sequence[Record], target: Target) -> ProductConstants:
     """The constants with which the model is nearest to what was measured on a processor."""
-    start = FITTED.of(target.name)
+    start = FITTED[target.family]
 
     def residuals(constants: Mapping[str, float]) -> Floats:
         made = replace(start, **constants)
@@ -136,8 +135,7 @@ C = TypeVar("C", DepthwiseCost, WinogradCost)
 
 
 def fitted_to(
-    observed: Sequence[Observation[C]],
-    target: Target,
+    observed: Mapping[Target, Sequence[Observation[C]]],
     start: M,
     bounds: Bounds,
     modelled: Callable[[Observation[C], Target, M], Floats],
@@ -146,7 +144,7 @@ def fitted_to(
 
     def residuals(constants: Mapping[str, float]) -> Floats:
         made = replace(start, **constants)
-        errors = [modelled(o, target, made) - o.logs for o in observed]
+        errors = [modelled(o, t, made) - o.logs for t, each in observed.items() for o in each]
         return np.concatenate([e / np.sqrt(len(e)) * 6 for e in errors])
 
     return replace(start, **nearest(asdict(start), bounds, residuals))
@@ -156,7 +154,7 @@ def fitted_sweep(
     observed: Sequence[Observation[DepthwiseCost]], target: Target
 ) -> sweep.DepthwiseConstants:
     """Constants of depthwise convolutions."""
-    return fitted_to(observed, target, sweep.FITTED.of(target.name), SWEEP, swept)
+    return fitted_to({target: observed}, sweep.FITTED[target.family], SWEEP, swept)
 
 
 def swept(
@@ -168,10 +166,10 @@ def swept(
 
 
 def fitted_detour(
-    observed: Sequence[Observation[WinogradCost]], target: Target
+    observed: Mapping[Target, Sequence[Observation[WinogradCost]]],
 ) -> detour.WinogradConstants:
-    """Constants of convolutions by minimal filtering."""
-    return fitted_to(observed, target, detour.FITTED.of(target.name), DETOUR, detoured)
+    """Constants of convolutions by minimal filtering, on several machines."""
+    return fitted_to(observed, detour.FITTED, DETOUR, detoured)
 
 
 def detoured(
@@ -201,7 +199,7 @@ def fitted_steps(observed: Sequence[Observation[Steps]], target: Target) -> dict
     """The constants of loop source."""
     counts, logs = counted(observed, target)
     return nearest(
-        loops.FITTED.of(target.name),
+        loops.FITTED[target.family],
         STEPS,
         lambda each: np.log(taken(counts, seconds_each(each, target.speed))) - logs,
     )

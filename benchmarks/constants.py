@@ -20,10 +20,10 @@ def main() -> None:
         show("kernel/gemm/cost", asdict(fitted(products, target)))
         swept = observed("convolution", processor, DepthwiseCost)
         show("kernel/depthwise/cost", asdict(fitted_sweep(swept, target)))
-        filtered = observed("filters", processor, WinogradCost)
-        show("kernel/winograd/cost", asdict(fitted_detour(filtered, target)))
         counted = observed("rest", processor, Steps)
         show("kernel/loops/cost", fitted_steps(counted, target))
+    filtered = {t: observed("filters", name, WinogradCost) for name, t in TARGETS.items()}
+    show("kernel/winograd/cost", asdict(fitted_detour(filtered)))
 
 
 def show(model: str, constants: Mapping[str, float]) -> None:

@@ -49,14 +49,36 @@ from bucketize.tune.surrogate import Neighbour
 from bucketize.tune.task import tasks_of
 
 HERE = host().processor  # a model of cost asks nothing of it
+ZEN4 = Speed(
+    ghz=3.69,
+    fma=0.993,
+    loads=0.934,
+    latency=4.0,
+    exp=12.8,
+    root=10.0,
+    l2=31.5,
+    l3=26.4,
+    memory=13.0,
+    prefetch=0.72,
+)
 ZEN5 = Speed(
-    ghz=4.07, fma=2.0, loads=2.0, latency=3.64, exp=6.5, root=9.0, l2=55.0, l3=30.0, memory=11.0
+    ghz=4.07,
+    fma=2.0,
+    loads=2.0,
+    latency=3.64,
+    exp=6.5,
+    root=9.0,
+    l2=55.0,
+    l3=30.0,
+    memory=11.0,
+    prefetch=1.1,
 )
 """Not measured by probes, which are younger than its grids: clock and latency are as the grids have
 them, the rest as others have measured."""
 TARGETS = {
     "emeraldrapids": Target("emeraldrapids", 16, 32, 48 << 10, 2 << 20, 300 << 20, HERE),
-    "znver5": Target("znver5", 16, 32, 48 << 10, 1 << 20, 32 << 20, HERE, speed=ZEN5),
+    "znver4": Target("znver4", 16, 32, 32 << 10, 1 << 20, 32 << 20, HERE, speed=ZEN4, family="amd"),
+    "znver5": Target("znver5", 16, 32, 48 << 10, 1 << 20, 32 << 20, HERE, speed=ZEN5, family="amd"),
 }
 """The processors that recorded."""
 FOLDS = 6
@@ -147,7 +169,7 @@ def detour_error(observed: Sequence[Observation[WinogradCost]], target: Target) 
     """The median error of minimal filtering by a model fitted to the other half."""
     errors: list[float] = []
     for half in (0, 1):
-        constants = fitted_detour(observed[half::2], target)
+        constants = fitted_detour({target: observed[half::2]})
         for one in observed[1 - half :: 2]:
             errors += np.abs(detoured(one, target, constants) - one.logs).tolist()
     return float(np.median(np.exp(errors)) - 1)

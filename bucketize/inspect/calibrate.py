@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,7 @@ import numpy as np
 
 from bucketize.busy import watched
 from bucketize.errors import BusyWarning, KernelError, warn
+from bucketize.inspect.cores import family
 from bucketize.inspect.peak import READ, TURNS
 from bucketize.inspect.roofline import CHAINS, probe, round_seconds
 from bucketize.kernel.emit.vector import FLOAT_BYTES
@@ -100,7 +101,8 @@ def calibrate(target: Target) -> Calibration:
     when = begin.isoformat(timespec="seconds")
     machine = machine_of(target)
     alone = least_hindered(speeds[0], speeds[-1])
-    return Calibration(machine, alone, speeds[-1], cores(), round(spread, 3), when)
+    its = family(replace(target, speed=alone))
+    return Calibration(machine, alone, speeds[-1], its, cores(), round(spread, 3), when)
 
 
 def least_hindered(alone: Speed, beside: Speed) -> Speed:
@@ -156,6 +158,7 @@ class Probes:
             "l2": self._streamed(self.l2 // 2) / hz,
             "l3": self._streamed(min(4 * self.l2, (self.l2 + self.l3) // 2)) / hz,
             "memory": self._streamed(self._piece, self._pieces) / hz,
+            "prefetch": self._tiled(prefetches=1) / self._tiled(prefetches=0),
         }
 
     def _clock(self) -> float:
@@ -183,7 +186,11 @@ class Probes:
         """Where a thread writes, behind what it reads."""
         return address(self._near) + (2 * thread + 1) * NEAR
 
-    def _streamed(self, size: int, pieces: int = 1) -> float:
+    def _tiled(self, *, prefetches: int) -> float:
+        """Bytes a second from memory, read by a product of few rows."""
+        return self._streamed(self._piece, self._pieces, "tile", prefetches=prefetches)
+
+    def _streamed(self, size: int, pieces: int = 1, name: str = "read", **options: int) -> float:
         """Bytes a second, read in order: so many in a round, of one of some pieces."""
         step = READ * self.lanes * FLOAT_BYTES
         size = max(min(size, self._pieces * self._piece) // step, 1) * step
@@ -194,7 +201,7 @@ class Probes:
             floats = size // FLOAT_BYTES
             return [floats, address(self._memory) + start, times, self._out(i)]
 
-        return size * times / self._best("read", words, lanes=self.lanes)
+        return size * times / self._best(name, words, lanes=self.lanes, **options)
 
     def _best(self, name: str, words: Callable[[int, int], list[int]], **options: int) -> float:
         """The least seconds of all rounds of a probe, of which these are more if they vary.

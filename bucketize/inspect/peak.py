@@ -10,11 +10,23 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from bucketize.kernel.emit import math
-from bucketize.kernel.emit.vector import FLOAT, FLOAT_BYTES, INT, Size, Values, Writer, vector_type
+from bucketize.kernel.emit.vector import (
+    FLOAT,
+    FLOAT_BYTES,
+    INT,
+    LINE,
+    Size,
+    Values,
+    Writer,
+    vector_type,
+)
+from bucketize.kernel.gemm.microkernel import FIRST, STREAM
 
 UNROLLED = 4  # vectors of a step, so that counting costs nothing
 READ = 16  # those that are read in one
 TURNS = 32  # of two sums that wait for each other
+ROWS, VECTORS, DEPTH = 2, 4, 512
+"""Of a product's tile of few rows, and how deep a piece of A lies near."""
 
 
 def multiply(w: Writer, block: ir.Value, /, *, chains: int) -> None:
@@ -83,6 +95,38 @@ def read(w: Writer, block: ir.Value, /) -> None:
     nothing = [ir.Constant(bits, None)] * READ
     for i, x in enumerate(w.loop(0, w.load_word(block, 2), again, nothing)):
         w.store(w.builder.bitcast(x, vector_type(FLOAT, w.lanes)), w.item(out, i * w.lanes))
+
+
+def tile(w: Writer, block: ir.Value, /, *, prefetches: int) -> None:
+    """As `read`, a tile of a product over its B; its A lies before what it comes to.
+
+    Where it prefetches, it asks for each line of B a page ahead, as a tile that is alone may.
+    """
+    start, out = (w.load_pointer(block, i) for i in (1, 3))
+    wide = VECTORS * w.lanes
+
+    def step(index: ir.Value, sums: Values) -> Values:
+        new: Values = []
+        for u in range(UNROLLED):
+            at = w.item(start, w.add(index, u * wide))
+            if prefetches:
+                for line in range(0, wide * FLOAT_BYTES, LINE):
+                    w.prefetch(w.beyond(at, STREAM + line), FIRST)
+            depth = w.builder.and_(w.word(w.add(w.div(index, wide), u)), w.word(DEPTH - 1))
+            b = [w.load(w.item(at, v * w.lanes)) for v in range(VECTORS)]
+            for row in range(ROWS):
+                a = w.load_splat(w.item(w.beyond(out, -FLOAT_BYTES * DEPTH * (row + 1)), depth))
+                mine = sums[row * VECTORS : (row + 1) * VECTORS]
+                new += [w.fma(a, x, s) for x, s in zip(b, mine, strict=True)]
+            sums, new = new, []
+        return sums
+
+    def again(_: ir.Value, sums: Values) -> Values:
+        return w.loop(0, w.load_word(block, 0), step, sums, step=UNROLLED * wide)
+
+    sums = w.loop(0, w.load_word(block, 2), again, [w.number(0.0)] * (ROWS * VECTORS))
+    for i, s in enumerate(sums):
+        w.store(s, w.item(out, i * w.lanes))
 
 
 def exp(w: Writer, block: ir.Value, /) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bucketize.errors import KernelError
-from bucketize.machine.speed import Speed
+from bucketize.machine.speed import FAMILIES, Speed
 from bucketize.owner import cache_directory, put
 
 VARIABLE = "BUCKETIZE_CALIBRATE"
@@ -38,6 +38,8 @@ class Calibration:
     """Of a core when the others idle."""
     beside: Speed
     """Of one when all work."""
+    family: str
+    """Of the cores: of `FAMILIES`."""
     cores: int
     spread: float
     """The largest share by which half of the rounds of a probe were apart: noise."""
@@ -108,6 +110,8 @@ def read(text: str) -> Calibration:
     speeds = {name: speed_of(values[name]) for name in ("alone", "beside")}
     if values.get("refined") is not None:
         speeds["refined"] = speed_of(values["refined"])
+    if values["family"] not in FAMILIES:
+        raise ValueError(f"family is {values['family']!r}, not of {', '.join(FAMILIES)}")
     return Calibration(**{**values, **speeds})
 
 

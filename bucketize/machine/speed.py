@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Generic, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,18 +36,29 @@ class Speed:
     """Bytes in a cycle, read in order from the second cache; and so on."""
     l3: float
     memory: float
+    prefetch: float
+    """How many times as fast few rows of a product read B from memory that ask for it ahead."""
 
     def __str__(self) -> str:
         return " ".join(f"{name}={value:g}" for name, value in asdict(self).items())
 
 
 TYPICAL = Speed(
-    ghz=2.98, fma=1.82, loads=1.65, latency=4.0, exp=9.3, root=12.0, l2=48.0, l3=10.2, memory=7.1
+    ghz=2.98,
+    fma=1.82,
+    loads=1.65,
+    latency=4.0,
+    exp=9.3,
+    root=12.0,
+    l2=48.0,
+    l3=10.2,
+    memory=7.1,
+    prefetch=1.1,
 )
 """Where nothing was measured: a server of 2023, Emerald Rapids."""
 
 
-def joined(a: Floats, b: Floats, overlap: float) -> Floats:
+def joined(a: Floats, b: Floats, overlap: Floats | float) -> Floats:
     """Joins two times that overlap: between their sum (1) and the longer (infinity)."""
     longer, shorter = np.maximum(a, b), np.minimum(a, b)
     share = np.divide(shorter, longer, out=np.zeros_like(longer), where=longer > 0)
@@ -56,28 +67,17 @@ def joined(a: Floats, b: Floats, overlap: float) -> Floats:
 
 C = TypeVar("C")
 
-CORES = {"": "intel", "znver": "amd"}
-"""Families of cores by how LLVM's names of them begin."""
+FAMILIES = ("intel", "amd")
+"""Of cores; those of no machine that was measured are of the first one. `inspect/cores` tells them
+apart by what a kernel takes."""
 
 
-@dataclass(frozen=True)
-class Fitted(Generic[C]):
-    """The constants of a model, by family of cores; the first one's serve those of no family.
+def fitted(kind: Callable[..., C], **constants: tuple[float, ...]) -> Mapping[str, C]:
+    """The constants of a model, by family of cores; given by name, one for each family.
 
     `-m benchmarks constants` fits them. They count cycles, or how much of a machine's `Speed` comes
     through: how fast a machine is, no constant says.
     """
-
-    by_family: Mapping[str, C]
-
-    def of(self, name: str) -> C:
-        """The constants for a processor of this name."""
-        begin = next((b for b in CORES if b and name.startswith(b)), "")
-        return self.by_family[CORES[begin]]
-
-
-def fitted(kind: Callable[..., C], **constants: tuple[float, ...]) -> Fitted[C]:
-    """A model's constants, by name one for each family."""
     rows = zip(*constants.values(), strict=True)
     fits = [kind(**dict(zip(constants, row, strict=True))) for row in rows]
-    return Fitted(dict(zip(CORES.values(), fits, strict=True)))
+    return dict(zip(FAMILIES, fits, strict=True))

@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 
 from bucketize.errors import unknown_name
 from bucketize.machine.calibration import Calibration, is_wanted, machine_name, stored
-from bucketize.machine.speed import TYPICAL, Speed
+from bucketize.machine.speed import FAMILIES, TYPICAL, Speed
 
 VARIABLE = "BUCKETIZE_TARGET"
 # feature -> (float32 lanes of a vector, vector registers); the first that is there wins
@@ -103,6 +103,8 @@ class Target:
     """Of a core; as it was measured, where it was."""
     beside: Speed = TYPICAL
     """The same while all cores work."""
+    family: str = FAMILIES[0]
+    """Of its cores, as models of cost have constants for."""
 
     @cached_property
     def crowded(self) -> Target:
@@ -118,7 +120,9 @@ def host() -> Target:
     """
     its = target_of(processor())
     its_own = calibration_of(its)
-    return its if its_own is None else replace(its, speed=its_own.speed, beside=its_own.beside)
+    if its_own is None:
+        return its
+    return replace(its, speed=its_own.speed, beside=its_own.beside, family=its_own.family)
 
 
 def calibration_of(its: Target) -> Calibration | None:

@@ -45,7 +45,7 @@ class Forest:
         return self._features(record.product, knobs), residual - residual.mean()
 
     def _modelled(self, product: Product, knobs: Knobs) -> Floats:
-        expected = seconds(product, knobs, FITTED.of(self.target.name), self.target)
+        expected = seconds(product, knobs, FITTED[self.target.family], self.target)
         return np.asarray(np.log(expected[0]), float)
 
     def _features(self, product: Product, knobs: Knobs) -> Floats:

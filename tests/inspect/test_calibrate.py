@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from itertools import count, pairwise
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from bucketize.inspect import calibrate as module
 from bucketize.inspect.calibrate import calibrate, calibrated, least_hindered, memory_bytes
 from bucketize.link.memory import address
 from bucketize.machine import target
-from bucketize.machine.speed import TYPICAL
+from bucketize.machine.speed import TYPICAL, Speed
 from bucketize.machine.target import cores, host, machine_of
 
 
@@ -69,7 +69,7 @@ def test_threads_read_no_memory_but_their_own(
     memory, total = address(probes._memory), probes._memory.nbytes
     assert total <= 2 * module.PIECE
     streams = [b for b in seen if memory <= b[0][1] < memory + total and len(b[0]) == 4]
-    assert len(streams) == 4 * 5  # from each cache and from memory
+    assert len(streams) == 6 * 5  # from each cache and from memory, and by two tiles
     for blocks in streams:
         ends = [(int(b[1]), int(b[1] + 4 * b[0])) for b in blocks]
         assert len(ends) == threads
@@ -159,7 +159,7 @@ def test_a_quiet_probe_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "round_seconds", lambda *_: rounds.append(1e-3) or 1e-3)
     monkeypatch.setattr(module, "AGAIN_S", 9.0)
     assert calibrate(host()).spread == 0
-    assert len(rounds) == 2 * 9 * len({1, cores()})
+    assert len(rounds) == 2 * (len(fields(Speed)) + 1) * len({1, cores()})  # one is of two
 
 
 def test_memory_is_taken_where_it_is_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.loops import cost as loop_cost
 from bucketize.link import strip
 from bucketize.link.memory import address
-from bucketize.machine.speed import CORES, Fitted
 from bucketize.machine.target import host
 from bucketize.program.instruction import Compute, RunSegment, instructions
 from bucketize.types import Symbol, tensor
@@ -243,8 +242,8 @@ def test_kernels_of_a_group_take_what_the_group_takes(
     strips: None, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     monkeypatch.setattr(profile_module, "stopwatch", lambda threads: ticks)
-    one = loop_cost.FITTED.of("")
-    monkeypatch.setattr(loop_cost, "FITTED", Fitted(dict.fromkeys(CORES.values(), one)))  # in NHWC
+    one = loop_cost.FITTED["intel"]
+    monkeypatch.setattr(loop_cost, "FITTED", dict.fromkeys(loop_cost.FITTED, one))  # in NHWC
     exe = images(threads)
     x = np.random.default_rng(0).standard_normal((1, 8, 40, 24), dtype=np.float32)
     (before,) = exe.run(x=x)

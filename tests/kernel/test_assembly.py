@@ -247,6 +247,14 @@ def test_a_tile_of_six_rows_that_is_alone_fetches_all_that_it_reads(processor: P
     assert any(x.function.endswith(".tile6") and x.fetched * LINE == bytes_ for x, bytes_ in mine)
 
 
+def test_where_fetching_ahead_makes_a_machine_slower_a_tile_that_is_alone_does_not() -> None:
+    its = target_of(ZEN)
+    schedule = scheduled("dense", 6, 4 * its.lanes)
+    for prefetch, asks in ((1.1, True), (0.7, False)):
+        target = replace(its, speed=replace(its.speed, prefetch=prefetch))
+        assert any(loop.fetched for loop in product_loops("dense", schedule, target, ZEN)) is asks
+
+
 @pytest.mark.parametrize("processor", ARMS, ids=lambda its: its.cpu)
 def test_arm_multiplies_by_an_element(processor: Processor) -> None:
     """It loads elements of A by vectors, and spends no instruction on their copies.

@@ -30,7 +30,7 @@ from bucketize.machine.target import host, machine_of
 from bucketize.save.read import _target as restored
 
 FAST = replace(TYPICAL, ghz=5.0, l3=30.0)
-MINE = Calibration("a machine, 2 cores", FAST, replace(FAST, l3=15.0), 2, 0.05, "2026-01-01")
+MINE = Calibration("a machine, 2 cores", FAST, replace(FAST, l3=15.0), "amd", 2, 0.05, "2026-01-01")
 
 
 @pytest.fixture
@@ -60,6 +60,10 @@ DAMAGED: dict[str, tuple[Any, str]] = {
     "no JSON": ("{", "Expecting"),
     "no object": ("[]", "no calibration of this version"),
     "another version's": (json.dumps({**asdict(MINE), "more": 1}), "of this version"),
+    "a family that is none": (
+        json.dumps({**asdict(MINE), "family": "z80"}),
+        "family is 'z80', not of intel, amd",
+    ),
     "a figure is missing": (
         json.dumps({**asdict(MINE), "alone": {"ghz": 3.0}}),
         "a speed has ghz, fma",
@@ -127,7 +131,8 @@ def test_the_host_is_as_fast_as_it_was_measured(
     write(replace(MINE, machine=machine_of(host())))
     assert host().speed == TYPICAL  # as it was known to this process
     host.cache_clear()
-    assert (host().speed, host().beside) == (MINE.alone, MINE.beside)
+    its = host()
+    assert (its.speed, its.beside, its.family) == (MINE.alone, MINE.beside, MINE.family)
     host.cache_clear()
     monkeypatch.setenv("BUCKETIZE_CALIBRATE", "0")
     assert host().speed == TYPICAL
@@ -143,14 +148,14 @@ def test_a_saved_target_has_its_speeds() -> None:
         restored({**facts, "speed": {**asdict(FAST), "ghz": -1}})
 
 
-@pytest.mark.parametrize("figure", [f.name for f in fields(Speed)])
+@pytest.mark.parametrize("figure", [f.name for f in fields(Speed) if f.name != "prefetch"])
 def test_a_faster_machine_is_expected_to_take_less_for_something_and_more_for_nothing(
     figure: str,
 ) -> None:
     slow = replace(host(), lanes=16, registers=32, l1=48 << 10, l2=2 << 20, l3=32 << 20)
     factor = 0.5 if figure in ("latency", "exp", "root") else 2.0
     better = replace(TYPICAL, **{figure: getattr(TYPICAL, figure) * factor})
-    able, constants = schedules(slow, True), FITTED.of("")
+    able, constants = schedules(slow, True), FITTED["intel"]
     products = [
         Product((rows,), columns, depth, cold_bytes=cold)
         for rows, columns, depth in ((1, 512, 512), (2, 64, 64), (256, 512, 512), (256, 64, 9000))

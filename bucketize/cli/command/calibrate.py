@@ -24,7 +24,11 @@ UNITS = {
     "l2": "bytes in a cycle from the second cache",
     "l3": "bytes in a cycle from the third cache",
     "memory": "bytes in a cycle from memory",
+    "prefetch": "times that speed where a product of few rows prefetches",
 }
+
+
+FAMILY = {"intel": "Intel", "amd": "AMD"}
 
 
 @click.command(short_help="Measure how fast this machine is: what default choices go by.")
@@ -69,7 +73,8 @@ def shown(its: Calibration) -> str:
         columns["refined"] = asdict(its.refined)
     lines = [
         f"{its.machine}",
-        f"measured {its.when}; half of the rounds within {its.spread:.0%} of the best",
+        f"measured {its.when}; half of the rounds within {its.spread:.0%} of the best; "
+        f"cores like {FAMILY[its.family]}'s",
         f"{'':6}{''.join(f'{title:>9}' for title in columns)}",
     ]
     for name, unit in UNITS.items():

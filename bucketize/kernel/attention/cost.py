@@ -81,7 +81,7 @@ class AttentionCost:
         steps = {kind: n * vectors for kind, n in self.steps.items()}
         simple = steps.pop("simple", 0) + vectors * WEIGHT + laid
         counts = {**steps, "simple": simple, "row": 4 * rows, "fold": 2 * rows}
-        each = loops.seconds_each(loops.FITTED.of(target.name), target.speed)
+        each = loops.seconds_each(loops.FITTED[target.family], target.speed)
         return float(loops.taken(loops.table([counts]), each)[0])
 
 

@@ -67,7 +67,7 @@ class DepthwiseCost:
     ) -> Floats:
         """As `Cost.seconds`; the weights are too few for their coldness to matter."""
         del cold_bytes
-        return self.modelled(schedules, points, target, FITTED.of(target.name))
+        return self.modelled(schedules, points, target, FITTED[target.family])
 
     def modelled(
         self, schedules: Sequence[Schedule], points: Points, target: Target, c: DepthwiseConstants

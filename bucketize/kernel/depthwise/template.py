@@ -127,7 +127,8 @@ def _packing(workload: Workload, schedule: Schedule, index: int) -> Packing | No
     return Packing(f"depthwise blocks of {width}", pack)
 
 
-def _sweep(workload: Workload) -> DepthwiseCost:
+def sweep(workload: Workload) -> DepthwiseCost:
+    """The cost of such a convolution."""
     attrs, out = workload.anchor.attrs, workload.result
     operands = accepted(epilogue.of_workload(workload)).operands
     _, _, height, width = window(workload)
@@ -152,5 +153,5 @@ TEMPLATE = Template(
     ),
     launch=_launch,
     packing=_packing,
-    cost=_sweep,
+    cost=sweep,
 )

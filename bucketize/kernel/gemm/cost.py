@@ -115,8 +115,9 @@ def seconds(p: Product, k: Knobs, c: ProductConstants, target: Target) -> Floats
         return np.maximum(arithmetic, (height + nv) / its.loads) + lost
 
     ways = target.l1 / PAGE - 2  # of which B takes some
-    share = _held(p, c, target)
-    far, overlap = _far(p, share, c, target), share * c.overlap + (1 - share) * c.overlap_memory
+    passed = _passed(p)
+    share, far = held_share(passed, c, target), far_bytes(passed, c, target)
+    overlap = share * c.overlap + (1 - share) * c.overlap_memory
     tall_step = step(low + 1)
     reduction = (step(low) * (tiles - tall) + tall_step * tall) * depth
     first = np.where(tall > 0, tall_step, step(low)) * depth
@@ -148,17 +149,17 @@ def _passed(p: Product) -> int:
     return max(p.cold_bytes, p.depth * p.columns * FLOAT_BYTES)
 
 
-def _held(p: Product, c: ProductConstants, target: Target) -> float:
-    """The share of B that the caches hold when the product begins."""
-    return min(c.held * target.l3 / _passed(p), 1) if p.depth * p.columns else 1.0
+def held_share(passed: Floats | float, c: ProductConstants, target: Target) -> Floats:
+    """The share of weights that the caches hold if so many bytes pass until they are read again."""
+    return np.minimum(c.held * target.l3 / np.maximum(passed, 1), 1)
 
 
-def _far(p: Product, share: float, c: ProductConstants, target: Target) -> float:
-    """Bytes in a cycle from where B is when the product begins."""
-    if _passed(p) <= 0.8 * target.l2:
-        return c.near * target.speed.l2
-    third, memory = c.far * target.speed.l3, c.farthest * target.speed.memory
-    return 1 / (share / third + (1 - share) / memory)
+def far_bytes(passed: Floats | float, c: ProductConstants, target: Target) -> Floats:
+    """Bytes in a cycle from where weights are if so many pass until they are read again."""
+    share, its = held_share(passed, c, target), target.speed
+    third, memory = c.far * its.l3, c.farthest * its.memory
+    far = 1 / (share / third + (1 - share) / memory)
+    return np.where(np.asarray(passed) <= 0.8 * target.l2, c.near * its.l2, far)
 
 
 def _alike(p: Product) -> float:
@@ -207,7 +208,7 @@ measured (`ZEN5` there)."""
 
 def modelled(p: Product, schedules: Sequence[Schedule], target: Target) -> Floats:
     """The same by the constants of the target's cores."""
-    return seconds(p, arrays(schedules, target.lanes), FITTED.of(target.name), target)
+    return seconds(p, arrays(schedules, target.lanes), FITTED[target.family], target)
 
 
 # --- over dims -----------------------------------------------------------------------------------

@@ -141,7 +141,7 @@ def form(
         image=image,
         epilogue=accepted(epilogue.of_workload(workload)),
         padded=padded,
-        streams=packed and not image,
+        streams=packed and not image and target.speed.prefetch > 1,
     )
 
 

@@ -109,7 +109,7 @@ class Steps:
     ) -> Floats:
         """As `Cost.seconds`."""
         each = [self.counted(s, points, target, cold_bytes) for s in schedules]
-        seconds = seconds_each(FITTED.of(target.name), target.speed)
+        seconds = seconds_each(FITTED[target.family], target.speed)
         return np.stack([taken(table(counts), seconds) for counts in each], axis=1)
 
     def counted(

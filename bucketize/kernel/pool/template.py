@@ -82,7 +82,7 @@ class PoolCost:
         to pooling. There are no weights to be cold.
         """
         del cold_bytes
-        c, its = FITTED.of(target.name), target.speed
+        c, its = FITTED[target.family], target.speed
         dims = self.moved, self.pixels, self.channels, self.taps
         moved, pixels, channels, taps = (points.values(d).astype(float) for d in dims)
         vectors = np.ceil(channels / target.lanes)

@@ -13,14 +13,14 @@ from bucketize.kernel.template import Schedule
 from bucketize.kernel.typical import TypicalPoints
 from bucketize.kernel.winograd.input import Axes
 from bucketize.kernel.winograd.loops import most_patches, tile_rows
-from bucketize.machine.speed import Floats, fitted, joined
+from bucketize.machine.speed import Floats, joined
 from bucketize.machine.target import Target
 from bucketize.types import Column, Dim, Points
 
 
 @dataclass(frozen=True)
 class WinogradConstants:
-    """What is alike on all cores of a family, beside the products; cycles unless said."""
+    """What is alike on all cores, beside the products; cycles unless said."""
 
     transform4: float
     """A vector of V or M with its share of pixels and epilogue, by size, whose sums are longer."""
@@ -31,27 +31,25 @@ class WinogradConstants:
     patch: float
     """A patch in a panel."""
     first: float
-    """By a stream's from the third cache: how fast weights come when they are read first."""
+    """By those of a product: how fast weights come when they are read first."""
     again: float
     """By a stream's from the second: and for each further block."""
     overlap: float
     """How well arithmetic and weights overlap: 1, one after the other; many, the longer alone."""
 
 
-FITTED = fitted(
-    WinogradConstants,
-    transform4=(1.12, 3.43),
-    transform6=(9.26, 5.04),
-    transform8=(17.4, 6.94),
-    row=(5.2, 1.0),
-    patch=(600.0, 36.0),
-    first=(0.5, 0.357),
-    again=(0.702, 0.736),
-    overlap=(2.5, 1.17),
+FITTED = WinogradConstants(
+    transform4=6.29,
+    transform6=7.78,
+    transform8=9.81,
+    row=1.0,
+    patch=10.5,
+    first=0.622,
+    again=0.234,
+    overlap=2.0,
 )
-"""AMD's as those of products. Intel's were fitted by a clock of 2.52 GHz and are told in cycles of
-2.98; `patch`, `first` and `overlap` were then set by what kernels take within two models, and by
-which algorithm they choose on two grids, of 16 lanes and of 8."""
+"""Fitted to the grid "filters" of three processors at once, but for `overlap`, which chooses the
+algorithm best: 1.5 to 1.6 % above the best recorded. By families of cores it was 1.6 to 6.0."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class WinogradCost:
         self, schedules: Sequence[Schedule], points: Points, target: Target, cold_bytes: int = 0
     ) -> Floats:
         """As `Cost.seconds`."""
-        return self.modelled(schedules, points, target, FITTED.of(target.name), cold_bytes)
+        return self.modelled(schedules, points, target, FITTED, cold_bytes)
 
     def modelled(
         self,
@@ -92,8 +90,8 @@ class WinogradCost:
         Of sizes of patches that are alike the smallest: it rounds less, and on small images a large
         one loses more than it wins elsewhere.
         """
-        c, cold = FITTED.of(target.name), cost.cold_bytes(target)
-        seconds = self._at(points.extents, schedules, target, c, cold)
+        cold = cost.cold_bytes(target)
+        seconds = self._at(points.extents, schedules, target, FITTED, cold)
         logs = np.log(seconds).reshape(len(points.boxes), -1, len(schedules))
         m, score = np.array([int(s["m"]) for s in schedules]), logs.mean(axis=1)
         is_near = score <= score.min(axis=1, keepdims=True) + cost.ALIKE
@@ -112,7 +110,7 @@ class WinogradCost:
         """Seconds: a row for each of some points, a column for each schedule."""
         m, width = (np.array([int(s[name]) for s in schedules]) for name in ("m", "nr"))
         patches = np.array([np.maximum(at(self.patches[int(k)]), 1) for k in m], float).T
-        products, its = cost.FITTED.of(target.name), target.speed
+        products, its = cost.FITTED[target.family], target.speed
         each = {4: c.transform4, 6: c.transform6, 8: c.transform8}
         axes, vectors = [self.axes[int(k)] for k in m], width / target.lanes
         elements = np.array([y.size * x.size for y, x in axes], float)
@@ -128,9 +126,9 @@ class WinogradCost:
         step = np.maximum(step, (height + vectors) / its.loads)
         arithmetic = steps * blocks * panels * tiles * step * self.channels
         weights = steps * self.channels * panels * width * FLOAT_BYTES
-        is_near = np.maximum(weights, cold_bytes) <= 0.8 * target.l2
-        near = products.near * its.l2
-        first = np.where(is_near, near, c.first * its.l3)
+        passed = np.maximum(weights, cold_bytes)
+        is_near, near = passed <= 0.8 * target.l2, products.near * its.l2
+        first = np.where(is_near, near, c.first * cost.far_bytes(passed, products, target))
         again = np.where(is_near, near, c.again * its.l2)
         read = weights / first + (blocks - 1) * weights / again
         sides = steps * np.ceil(channels / target.lanes) + elements * panels * vectors
