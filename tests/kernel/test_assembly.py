@@ -40,7 +40,7 @@ ALL = pytest.mark.parametrize("processor", PROCESSORS, ids=lambda its: its.cpu)
 # Of x86-64 and of 64-bit Arm.
 VECTOR = re.compile(r"%[xyz]mm|\b[qdv]\d")
 STACK = re.compile(r"\(%rsp|\[sp")
-SUM = re.compile(r"\tvfmadd.*, (%\w+)(?:\s|$)|\tfmla\t(v\d+)")
+SUM = re.compile(r"\tv(?:fmadd|dpbf16ps).*, (%\w+)(?:\s|$)|\t(?:fmla|bfdot)\t(v\d+)")
 FETCH = re.compile(r"prefetcht0|prfm\s+pldl1keep")
 BEGIN = re.compile(r"(\S+):\s+(?:#|//) @")
 BLOCK = re.compile(r"(?:\.LBB(?P<label>\d+_\d+)|(?:#|//) %bb\.\d+):")

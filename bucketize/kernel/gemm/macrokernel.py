@@ -16,7 +16,7 @@ from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE, WORD, WORD_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.level import offsets
-from bucketize.kernel.gemm.microkernel import TileForm
+from bucketize.kernel.gemm.microkernel import TileForm, multiply_add
 from bucketize.kernel.gemm.store import Words
 from bucketize.kernel.gemm.tiles import Tiles
 
@@ -180,7 +180,7 @@ class _ProductLoops:
         w, d = self.w, self.d
         column = w.mul(panel, self.form.width * FLOAT_BYTES)
         c = w.at(bases["c"], w.mul(row, d["c_step"]))
-        self.frame.put("c", w.at(c, column))
+        self.frame.put("c", w.at(c, w.mul(panel, self.form.width * self.form.epilogue.size)))
         for i, operand in enumerate(self.form.epilogue.operands):
             at = bases[f"e{i}"]
             at = w.at(at, w.mul(row, d[f"e{i}_step"])) if operand.rows else at
@@ -257,7 +257,8 @@ class _ProductLoops:
 
         def line(i: ir.Value, sums: Values) -> Values:
             there = [w.item(w.at(b, i), v * w.lanes) for v in range(form.vectors)]
-            return [w.fma(w.load(p), zero, s) for p, s in zip(there, sums, strict=True)]
+            pairs = zip(there, sums, strict=True)
+            return [multiply_add(w, form, w.load(p), zero, s) for p, s in pairs]
 
         def look() -> None:
             sums = w.loop(0, bytes_, line, [zero] * form.vectors, step=form.b_step)
