@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,6 @@ import kernel_call
 import numpy as np
 import pytest
 from kernel_call import check, readable, run, workload
-from test_assembly import emitted, innermost
 
 from bucketize import ops
 from bucketize.kernel.bfloat16.conv import TEMPLATE as WINDOWS
@@ -159,27 +157,5 @@ def test_what_lies_in_no_pairs_is_declined() -> None:
     assert not WINDOWS.accepts(known(workload(ops.conv2d, *image)))
 
 
-# --- the instructions ----------------------------------------------------------------------------
-
 KINDS = {"product": (TEMPLATE, by_known(64, 256)), "conv": (WINDOWS, by_filters((64, 32, 3, 3)))}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["neoverse-v1", "neoverse-n2", "cooperlake"])
-def test_a_turn_multiplies_pairs_and_keeps_sums_in_registers(kind: str, name: str) -> None:
-    """On Arm by an element, but for the steps that are left over."""
-    target = target_of(ABLE) if name == ABLE.cpu else named(name)
-    template, load = KINDS[kind]
-    schedule = template.default(load, target)
-    text = emitted(template.source(load, schedule, target), target.processor)
-    loops = [x for x in innermost(text) if ".tile" in x.function]
-    assert len({x.function for x in loops}) == schedule["mr"]
-    assert not [x.function for x in loops if x.spilled and not x.function.endswith("tile14")]
-    vectors = schedule["nr"] // target.lanes
-    for loop in loops:
-        dots = [x for x in loop.lines if re.search(r"\t(?:bfdot|vdpbf16ps)\s", x)]
-        height = int(loop.function.rpartition("tile")[2])
-        assert len(dots) == loop.sums >= height * vectors
-        if target.lanes == 4 and len(dots) > height * vectors:
-            assert all(re.search(r"\.2h\[\d\]", x) for x in dots)
-            assert not [x for x in loop.lines if re.search(r"\tdup\s", x)]
+"""What the machine code of is read, in `test_assembly`."""

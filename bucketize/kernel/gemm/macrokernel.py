@@ -137,6 +137,8 @@ class _ProductLoops:
     def put_rows(self, cursor: Values, height: ir.Value) -> Values:
         """Tell the tile the addresses of its rows; the cursor behind them."""
         w, padded = self.w, self.form.padded
+        if self.tiles.is_neon and not self.form.image:
+            return [self.put_even_rows(*cursor, height)]
         table = self.table("row")
 
         def row(m: ir.Value, carried: Values) -> Values:
@@ -150,6 +152,14 @@ class _ProductLoops:
         *cursor, inside = w.loop(0, height, row, [*cursor, w.word(1)])
         self.put_taps(inside)
         return cursor
+
+    def put_even_rows(self, first: ir.Value, height: ir.Value) -> ir.Value:
+        """The same of rows that lie evenly: of the highest tile, as a loop is longer than they."""
+        w, table, row = self.w, self.table("row"), first
+        for m in range(self.form.mr):
+            w.store_pointer(row, table, m)
+            row = w.beyond(row, self.d["a_step"])
+        return w.at(first, w.mul(height, self.d["a_step"]))
 
     def table(self, name: str) -> ir.Value:
         """The words of the frame that hold something for each row."""

@@ -161,9 +161,12 @@ class RegisterTile:
 
     def partial_sums(self, first: ir.Value, partial: ir.Value) -> Values:
         """The sums of the passes before, if this is not the first one."""
-        zeros = [self.w.number(0)] * len(self.cells)
         kept = (self.cell(partial, m, v) for m, v in self.cells)
-        return self.either(first, lambda: zeros, lambda: [self.w.load(k) for k in kept])
+        return self.either(first, self.zeros, lambda: [self.w.load(k) for k in kept])
+
+    def zeros(self) -> Values:
+        """What the sums of all elements begin with."""
+        return [self.w.number(0)] * len(self.cells)
 
     def either(
         self, condition: ir.Value, these: Callable[[], Values], others: Callable[[], Values]

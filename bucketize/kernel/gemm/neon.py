@@ -45,6 +45,11 @@ class NeonTile(RegisterTile):
         """Steps of the reduction in a turn."""
         return UNROLL
 
+    def zeros(self) -> Values:
+        """The same, made where they are wanted: LLVM makes constants before it knows whether."""
+        zeros = super().zeros()
+        return together(self.w, [], zeros)[1] if len(zeros) > 1 else zeros
+
     def shared_turns(
         self, depth: ir.Value, rows: Values, b: ir.Value, sums: Values, done: Size
     ) -> Values:
