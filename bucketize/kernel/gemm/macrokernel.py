@@ -138,7 +138,7 @@ class _ProductLoops:
         """Tell the tile the addresses of its rows; the cursor behind them."""
         w, padded = self.w, self.form.padded
         if self.tiles.is_neon and not self.form.image:
-            return [self.put_even_rows(*cursor, height)]
+            return [self.put_even_rows(cursor[0], height)]
         table = self.table("row")
 
         def row(m: ir.Value, carried: Values) -> Values:
