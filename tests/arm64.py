@@ -29,6 +29,7 @@ UNUSED = ("mypy", "ruff", "pandas-stubs", "types-pyyaml", "distributed")
 TESTS = (
     *("tests/machine/test_target.py", "tests/kernel/test_integer.py"),
     *("tests/kernel/test_kernel_build.py", "tests/kernel/test_kernel_bytes.py"),
+    "tests/kernel/test_kernel_bfloat16.py",
     *("tests/kernel/test_pool.py", "tests/kernel/test_vector.py", "tests/link/test_memory.py"),
     "tests/kernel/test_vector_templates.py::test_the_highest_tiles_of_this_machine",
     *("tests/runtime/test_thread_pool.py", "tests/save/test_save.py", "tests/save/test_trust.py"),

@@ -161,6 +161,8 @@ class Template:
     """What it takes, to rank schedules by and to predict; None: nothing is known of it."""
     pitched: Callable[[Workload], frozenset[int]] = lambda _: frozenset()
     """The places of arguments whose shapes may be `Rows` in a launch; -1: that of the result."""
+    dot: str = ""
+    """The short number whose products a processor must add up in one instruction; empty: none."""
     legal: Callable[[Workload, Schedule, Target], str | None] = lambda *_: None
     """Why values of the knobs that may each be tried do not go together, or None."""
 
@@ -192,9 +194,16 @@ TEMPLATES: dict[str, Template] = {}
 """By name, in order of preference: the first that accepts a workload is its default."""
 
 
-def candidates(workload: Workload) -> list[Template]:
-    """All templates that can compute the workload, the default one first."""
-    return [t for t in TEMPLATES.values() if t.accepts(workload)]
+def candidates(workload: Workload, target: Target | None = None) -> list[Template]:
+    """All templates that can compute the workload, on a target or on some, the default one first.
+
+    Where a target has the instruction that one is made for, loops never paid.
+    """
+    able = [t for t in TEMPLATES.values() if t.accepts(workload)]
+    if target is None:
+        return able
+    dots = [t for t in able if t.dot in target.processor.dots]
+    return dots or [t for t in able if not t.dot]
 
 
 @dataclass(frozen=True)

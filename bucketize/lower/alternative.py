@@ -46,7 +46,7 @@ class Alternatives:
         """Lower the whole of `fn` in each layout, fused and not, and as `chosen`."""
         self.predicted = Predicted.of(fn, target, threads)
         """The models' seconds of a kernel."""
-        self.simple = simplified(fn)
+        self.simple = simplified(fn, target=target)
         ways = dict.fromkeys((USUAL, chosen, *_ways(self.simple)))
         self.kernels = {way: _workloads(self.simple, way) for way in ways}
 

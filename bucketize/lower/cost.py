@@ -61,7 +61,7 @@ class Predicted:
 
     def _model(self, workload: Workload, sizes: Sizes) -> CostModel | None:
         if workload.key not in self._selects:
-            able = candidates(workload)
+            able = candidates(workload, self.target)
             self._selects[workload.key] = default_of(workload, able, self.target)
         default = self._selects[workload.key].at(evaluate(workload.size, sizes))
         key = workload.key, default.key

@@ -9,10 +9,12 @@ from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.lower.concat import split_concats
 from bucketize.lower.fuse import fuse
 from bucketize.lower.layout import layout
+from bucketize.lower.narrow import narrow
 from bucketize.lower.polyphase import split_phases
 from bucketize.lower.rank import fold_volumes
 from bucketize.lower.reshape import sink_views
 from bucketize.lower.upper_bound import bound_rows
+from bucketize.machine.target import Target
 from bucketize.transform.apply import Observer, apply
 from bucketize.transform.dead_code import dead_code
 from bucketize.transform.fold_constant import fold_constant
@@ -20,16 +22,22 @@ from bucketize.transform.simplify import simplify
 
 
 def lower(
-    fn: Function, arrangement: Arrangement = USUAL, observe: Observer | None = None
+    fn: Function,
+    arrangement: Arrangement = USUAL,
+    observe: Observer | None = None,
+    target: Target | None = None,
 ) -> Function:
-    """`fn` simplified, channels last, in groups that one kernel computes each."""
-    laid = laid_out(simplified(fn, observe), arrangement, observe)
+    """`fn` simplified, channels last, in groups that one kernel computes each, on any target."""
+    laid = laid_out(simplified(fn, observe, target), arrangement, observe)
     return fused(laid, arrangement, observe)
 
 
-def simplified(fn: Function, observe: Observer | None = None) -> Function:
+def simplified(
+    fn: Function, observe: Observer | None = None, target: Target | None = None
+) -> Function:
     """A function simplified, its views behind what joins products: what is arranged."""
-    passes = (flatten_windows, bound_rows, sink_views, split_concats, dead_code)
+    short = partial(narrow, target=target)
+    passes = (flatten_windows, short, bound_rows, sink_views, split_concats, dead_code)
     return apply(simplify(fn, observe), passes, observe)
 
 

@@ -20,9 +20,12 @@ from bucketize.machine.speed import FAMILIES, TYPICAL, Speed
 VARIABLE = "BUCKETIZE_TARGET"
 # feature -> (float32 lanes of a vector, vector registers); the first that is there wins
 VECTORS = {"avx512f": (16, 32), "avx2": (8, 16), "avx": (8, 16), "sse2": (4, 16), "neon": (4, 32)}
-DOTS = {"avx512f": "avx512vnni", "avx2": "avxvnni", "neon": "dotprod"}
-"""The feature that adds products of bytes in vectors of these. On x86-64 one byte of a pair has a
-sign, on Arm both, or with `i8mm` one."""
+DOTS: Mapping[str, Mapping[str, str]] = {
+    "int8": {"avx512f": "avx512vnni", "avx2": "avxvnni", "neon": "dotprod"},
+    "bfloat16": {"avx512f": "avx512bf16", "neon": "bf16"},
+}
+"""The feature that adds products of short numbers up, by the number and the widest vectors: four of
+bytes, two of bfloat16. On x86-64 one byte of a pair has a sign, on Arm both, or with `i8mm` one."""
 ARM = "aarch64"
 HARDWARE = {  # Linux's auxiliary vector: entry and bit, by LLVM's name of the feature
     "fullfp16": (16, 10),
@@ -54,8 +57,6 @@ class Processor:
     """The widest that may be used: of `VECTORS`, or empty."""
     is_restricted: bool
     """Whether it has wider ones."""
-    dots: bool = False
-    """Whether it adds products of bytes, in its widest vectors."""
     is_named: bool = False
     """Whether it was asked for by its name, and is not the one that this runs on."""
 
@@ -69,6 +70,12 @@ class Processor:
         """A hash of everything that the machine code depends on."""
         text = f"{self.triple} {self.cpu} {self.features}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def dots(self) -> frozenset[str]:
+        """The numbers of `DOTS` whose products it adds up in one instruction."""
+        has = self.on()
+        return frozenset(short for short, by in DOTS.items() if by.get(self.vectors) in has)
 
     def runs_on(self, here: Processor) -> bool:
         """Whether `here` runs its code.
@@ -97,8 +104,6 @@ class Target:
     l2: int
     l3: int
     processor: Processor
-    dots: bool = False
-    """Whether it adds products of four bytes to 32 bits in one instruction."""
     speed: Speed = TYPICAL
     """Of a core; as it was measured, where it was."""
     beside: Speed = TYPICAL
@@ -139,7 +144,7 @@ def target_of(its: Processor, caches: Mapping[int, int] | None = None) -> Target
     """What templates may know of a processor; without caches, with those of this machine."""
     lanes, registers = VECTORS.get(its.vectors, NO_VECTORS)
     caches = caches or cache_sizes()
-    return Target(its.name, lanes, registers, caches[1], caches[2], caches[3], its, its.dots)
+    return Target(its.name, lanes, registers, caches[1], caches[2], caches[3], its)
 
 
 @cache
@@ -181,8 +186,7 @@ def described(triple: str, cpu: str, features: Mapping[str, bool], most: str = "
     words = [f"{'+' if on else '-'}{name}" for name, on in sorted(features.items())]
     words += [f"-{name}" for name in wider]
     vectors = most or next(iter(has), "")
-    dots = bool(features.get(DOTS.get(vectors, "")))
-    return Processor(triple, cpu, ",".join(words), vectors, bool(wider), dots)
+    return Processor(triple, cpu, ",".join(words), vectors, bool(wider))
 
 
 def cache_sizes(root: Path = CACHES) -> dict[int, int]:

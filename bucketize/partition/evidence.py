@@ -97,7 +97,7 @@ class Evidence:
         self, workload: Workload, trials: Iterable[Trial]
     ) -> Iterator[tuple[Implementation, Point]]:
         """What was measured of implementations that are legal here, at sizes that are."""
-        able = candidates(workload)
+        able = candidates(workload, self.target)
         for t in trials:
             one = Select((Implementation(t.template, json.loads(t.schedule)),))
             legal = completed(one, workload, able, self.target)

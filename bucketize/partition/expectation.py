@@ -72,7 +72,7 @@ def expectation(
     every: list[tuple[Workload, Implementation]] = []
     inside = None if evidence is None else held(boxes, points)
     for workload, times in calls.items():
-        selects = selects_of(workload, candidates(workload), target, tuple(boxes))
+        selects = selects_of(workload, candidates(workload, target), target, tuple(boxes))
         each = list({i.key: i for s in selects for i in s.implementations}.values())
         if any(TEMPLATES[i.template].cost is None for i in each):
             continue
@@ -164,7 +164,7 @@ def workloads(module: Module, function: str, target: Target, threads: int) -> di
     symbols = dict.fromkeys(routine.fn.symbols(), 1)
     times: dict[Workload, int] = {}
     for workload in calls:
-        if is_known(workload, symbols) and candidates(workload):
+        if is_known(workload, symbols) and candidates(workload, target):
             times[workload] = times.get(workload, 0) + 1
     return times
 

@@ -137,7 +137,7 @@ class _Decider:
 
     def _routine(self, fn: Function, arrangement: Arrangement = USUAL) -> Routine:
         fn = name_dims(fn)
-        lowered = fn if _is_tree(fn) else lower(fn, arrangement)
+        lowered = fn if _is_tree(fn) else lower(fn, arrangement, target=self.target)
         if self.executor == "graph":
             check_static(lowered)
         code = Cutter(partial(self.call, fn.name)).code(lowered, {})
@@ -158,7 +158,7 @@ class _Decider:
         fresh, args = workload_of(b)
         workload = self.workloads.setdefault(fresh.signature, fresh)
         if workload not in self.able:
-            self.able[workload] = candidates(workload)
+            self.able[workload] = candidates(workload, self.target)
         able = self.able[workload]
         if not able:
             return None
@@ -274,7 +274,7 @@ def redecided(program: Program, target: Target) -> Program:
     """A program for another target: its implementations where they are legal there."""
 
     def select(call: KernelCall) -> tuple[Select, str]:
-        able = candidates(call.workload)
+        able = candidates(call.workload, target)
         if not able:
             raise CompileError(f"no template of this version takes {call.workload.key}")
         kept = completed(call.select, call.workload, able, target)

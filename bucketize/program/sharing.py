@@ -100,7 +100,7 @@ class Family:
 
     def _call(self, base: KernelCall, name: str) -> KernelCall:
         if base not in self.able:
-            able = candidates(base.workload)
+            able = candidates(base.workload, self.target)
             # else bounds do not matter
             is_choice = len(able) > 1 or any(t.knobs(base.workload, self.target) for t in able)
             self.able[base] = able if is_choice else []

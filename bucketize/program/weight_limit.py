@@ -278,7 +278,7 @@ def _pool(places: Mapping[KernelCall, int], target: Target) -> list[Implementati
     each += [
         Implementation(template.name, template.default(workload, target))
         for workload in dict.fromkeys(call.workload for call in places)
-        for template in candidates(workload)
+        for template in candidates(workload, target)
     ]
     return list({one.key: one for one in each}.values())
 

@@ -193,10 +193,15 @@ UNTOLD = asdict(Processor("", "", "", "", is_restricted=False))
 
 
 def _target(facts: Json) -> Target:
-    names = [f.name for f in fields(Target)]  # another version's may have others
-    values = {n: v for n, v in facts.items() if n in names}
+    values = _known(Target, facts)
     values |= {n: speed_of(values[n]) for n in ("speed", "beside") if n in values}
-    return Target(**{**values, "processor": Processor(**facts.get("processor", UNTOLD))})
+    its = Processor(**_known(Processor, facts.get("processor", UNTOLD)))
+    return Target(**{**values, "processor": its})
+
+
+def _known(kind: type[Target | Processor], facts: Json) -> dict[str, Any]:
+    """The facts that are fields: another version's may have others."""
+    return {f.name: facts[f.name] for f in fields(kind) if f.name in facts}
 
 
 def _clone(facts: Json) -> Clone:

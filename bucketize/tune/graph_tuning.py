@@ -106,7 +106,8 @@ class Arranging:
     @property
     def is_alike(self) -> bool:
         """Whether the clone has the function's ops in the same places: bounds may fold some."""
-        mine = simplified(self.subject.module.functions[self.subject.function])
+        fn = self.subject.module.functions[self.subject.function]
+        mine = simplified(fn, target=self.alternatives.predicted.target)
         return [b.op for b in mine.body] == [b.op for b in self.alternatives.simple.body]
 
     def seconds(self, workload: Workload, sizes: Sizes) -> float:

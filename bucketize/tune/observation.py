@@ -61,7 +61,7 @@ def observations(
     observed = [
         _observation(task, point, template.name, cost, mine)
         for task in tasks
-        for template in candidates(task.workload)
+        for template in candidates(task.workload, host())
         if template.cost and isinstance(cost := template.cost(task.workload), kind)
         for knobs in [template.knobs(task.workload, host()).keys()]
         for point in task.points

@@ -64,7 +64,7 @@ class Space:
 
 def space_of(workload: Workload, default: Implementation, target: Target) -> Space:
     """Every legal schedule of every template that takes a workload, the default's first."""
-    able = candidates(workload)
+    able = candidates(workload, target)
     legal = [one for t in able for one in _legal(t, workload, target)]
     if default.key not in {one.key for one in legal}:  # of another template, or of a sample
         reason = next(

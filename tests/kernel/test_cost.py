@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from agreement import agree
 from kernel_call import workload
+from test_kernel_bfloat16 import KINDS as IN_PAIRS
 from test_kernel_bytes import SIGNS, H, N, W, by_filters, by_known
 from test_kernel_loops import CASES as LOOPS
 from test_kernel_loops import workload_of
@@ -48,6 +49,7 @@ WORKLOADS = [
     *(pytest.param(case.workload(), id=f"vector-{i}") for i, case in enumerate(VECTORS)),
     *(pytest.param(by_known(*signs, 64, 256), id="-".join(signs)) for signs in SIGNS),
     pytest.param(by_filters("uint8", "int8", (N, H, W, 64), (256, 64, 3, 3)), id="windows"),
+    *(pytest.param(load, id=f"bfloat16-{kind}") for kind, (_, load) in IN_PAIRS.items()),
 ]
 
 

@@ -14,8 +14,8 @@ import pytest
 from kernel_call import check, loop_template, workload
 
 from bucketize import ops
+from bucketize.kernel.emit.dot import DOT
 from bucketize.kernel.int8.conv import TEMPLATE as WINDOWS
-from bucketize.kernel.int8.loops import DOT
 from bucketize.kernel.int8.matmul import PAIR, TEMPLATE, as_laid_out
 from bucketize.kernel.object import machine
 from bucketize.kernel.template import combinations
@@ -148,7 +148,8 @@ def test_stacks_of_known_matrices_and_floats_are_declined() -> None:
 
 
 def test_four_bytes_at_a_time_where_a_processor_can_and_the_known_ones_have_a_sign() -> None:
-    can, cannot = (replace(host(), dots=dots) for dots in (True, False))
+    able = replace(host().processor, vectors="avx512f", features="+avx512vnni")
+    can, cannot = (replace(host(), processor=p) for p in (able, replace(able, features="")))
     for x, y in SIGNS:
         load = by_known(x, y, 8, 8)
         best = DOT if y == "int8" else PAIR
@@ -187,16 +188,20 @@ def test_arm_multiplies_fours_of_bytes_with_signs_or_mixed_ones(
 @pytest.mark.parametrize(
     ("features", "most", "dots"),
     [
-        ("avx512f avx2 avx512vnni", "", True),
-        ("avx512f avx2 avx512vnni", "avx2", False),
-        ("avx2 avxvnni", "", True),
-        ("avx512f avx2 avx512vnni avxvnni", "avx2", True),
-        ("avx2", "", False),
-        ("neon", "", False),
-        ("neon dotprod", "", True),
+        ("avx512f avx2 avx512vnni", "", "int8"),
+        ("avx512f avx2 avx512vnni", "avx2", ""),
+        ("avx2 avxvnni", "", "int8"),
+        ("avx512f avx2 avx512vnni avxvnni", "avx2", "int8"),
+        ("avx2", "", ""),
+        ("neon", "", ""),
+        ("neon dotprod", "", "int8"),
+        ("avx512f avx2 avx512vnni avx512bf16", "", "int8 bfloat16"),
+        ("avx512f avx2 avx512bf16", "avx2", ""),
+        ("neon bf16", "", "bfloat16"),
     ],
 )
-def test_a_processor_tells_of_products_of_bytes_in_its_widest_vectors(
-    features: str, most: str, dots: bool
+def test_a_processor_tells_whose_products_it_adds_up_in_its_widest_vectors(
+    features: str, most: str, dots: str
 ) -> None:
-    assert described("", "cpu", dict.fromkeys(features.split(), True), most).dots == dots
+    its = described("", "cpu", dict.fromkeys(features.split(), True), most)
+    assert its.dots == set(dots.split())

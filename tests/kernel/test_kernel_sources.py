@@ -110,6 +110,13 @@ WORKLOADS = {
     "matmul_bytes": replace(
         lone(ops.matmul_integer, "uint8[N, 20], int8[20, 30]"), constant=(False, True)
     ),
+    "matmul_bfloat16": replace(
+        lone(ops.matmul, "bfloat16[N, 20], bfloat16[20, 30]"), constant=(False, True)
+    ),
+    "conv2d_bfloat16": replace(
+        lone(ops.conv2d, "bfloat16[N, H+2, W+2, 20], bfloat16[30, 20, 3, 3] {layout='NHWC'}"),
+        constant=(False, True),
+    ),
     "attention": heads(),
     "depthwise": convolution(16, 1, 3, 3, groups=16),
     "conv2d": convolution(24, 16, 3, 3),
@@ -192,6 +199,8 @@ TILE, ROW = {"mr": 1, "nr": 4}, {"rows": 1, "vectors": 1}
 SMALL: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "matmul": (PLAIN | TILE | {"streams": False}, ("finish", "tile1")),
     "matmul_bytes": (ROW, ()),
+    "matmul_bfloat16": (TILE | {"streams": False}, ("finish",)),
+    "conv2d_bfloat16": (TILE, ("tile1",)),
     "attention": (
         PLAIN | ROW | {"inputs": 3, "value_rows": 1, "value_vectors": 1},
         ("scores1", "scores1.finish", "sums"),

@@ -450,3 +450,13 @@ def test_every_process_saves_the_same(tmp_path: Path) -> None:
         subprocess.run(command, check=True, env=os.environ | {"PYTHONHASHSEED": seed})
         saved.append(path.read_bytes())
     assert saved[0] == saved[1] == saved[2]
+
+
+def test_a_processor_of_another_version_may_tell_more(path: Path) -> None:
+    """Once it said whether it adds products of bytes, which its features tell."""
+    read = File(path)
+    header = dict(read.header)
+    blobs = [bytes(read.blob(i)) for i in range(len(header.pop("blobs")))]
+    its = {**header["target"]["processor"], "dots": True}
+    write(path, {**header, "target": {**header["target"], "processor": its}}, blobs)
+    assert bucketize.load(path).program.target.processor == host().processor

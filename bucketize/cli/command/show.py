@@ -155,9 +155,10 @@ def lowered(mod: Module, name: str) -> Function:
     """The function that kernels are made of; a clone that is not legal as one that says why."""
     from bucketize.ir import refusing
     from bucketize.lower.pipeline import lower
+    from bucketize.machine.target import host
 
     try:
-        return lower(mod.function(name))
+        return lower(mod.function(name), target=host())
     except (TypeRelError, ShapeError) as e:
         refused = refusing(mod, name, e)
         if refused is None:
@@ -168,6 +169,7 @@ def lowered(mod: Module, name: str) -> Function:
 def print_after(mod: Module, name: str, wanted: str) -> None:
     """Print a function each time that a pass has run, as far as nothing refuses it."""
     from bucketize.lower.pipeline import lower
+    from bucketize.machine.target import host
     from bucketize.text import show as text
 
     seen: list[str] = []
@@ -177,7 +179,7 @@ def print_after(mod: Module, name: str, wanted: str) -> None:
         if ran == wanted:
             echo(f"# after {ran}, run {seen.count(ran)}\n{text(fn)}\n")
 
-    lower(mod.function(name), observe=observe)
+    lower(mod.function(name), observe=observe, target=host())
     if wanted not in seen:
         raise unknown_name("pass", wanted, set(seen))
 

@@ -16,8 +16,19 @@ from llvmlite import ir
 Size: TypeAlias = int | ir.Value
 Values: TypeAlias = list[ir.Value]
 
+
+class BFloatType(ir.Type):  # type: ignore[misc]  # llvmlite is untyped
+    """A bfloat16, which llvmlite does not know."""
+
+    intrinsic_name = "bf16"
+
+    def __str__(self) -> str:
+        """As LLVM calls it."""
+        return "bfloat"
+
+
 BIT, BYTE, SHORT, INT, WORD = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
-FLOAT = ir.FloatType()
+FLOAT, BFLOAT = ir.FloatType(), BFloatType()
 POINTER, VOID = ir.PointerType(), ir.VoidType()
 FLOAT_BYTES, WORD_BYTES = 4, 8
 LINE = 64  # bytes that a prefetch brings, on all machines that matter
@@ -224,14 +235,20 @@ class Writer:
         byte = self.builder.load(pointer, typ=BYTE, align=1)
         return self.splat(self.builder.icmp_unsigned("!=", byte, ir.Constant(BYTE, 0)), self.lanes)
 
-    def store(self, value: ir.Value, pointer: ir.Value, mask: ir.Value | None = None) -> None:
-        """A vector to memory; where the mask is off, no access."""
+    def store(
+        self,
+        value: ir.Value,
+        pointer: ir.Value,
+        mask: ir.Value | None = None,
+        size: int = FLOAT_BYTES,
+    ) -> None:
+        """A vector of elements of `size` bytes to memory; where the mask is off, no access."""
         if mask is None:
-            self.builder.store(value, pointer, align=FLOAT_BYTES)
+            self.builder.store(value, pointer, align=size)
             return
         arguments = [value.type, POINTER, INT, mask.type]
         fn = self.declare(f"llvm.masked.store.{_suffix(value.type)}.p0", VOID, arguments)
-        self.builder.call(fn, [value, pointer, ir.Constant(INT, FLOAT_BYTES), mask])
+        self.builder.call(fn, [value, pointer, ir.Constant(INT, size), mask])
 
     def prefetch(self, pointer: ir.Value, locality: int) -> None:
         """Ask for the cache line to be brought into the first level, 3, or the second, 2."""
@@ -393,4 +410,4 @@ def _suffix(kind: ir.Type) -> str:
         return f"v{kind.count}{_suffix(kind.element)}"
     if isinstance(kind, ir.IntType):
         return str(kind)
-    return "f64" if isinstance(kind, ir.DoubleType) else "f32"
+    return str(kind.intrinsic_name)

@@ -31,6 +31,7 @@ from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.op import Array
 from bucketize.types import Dim, Shape, Type, ceil_div, product
+from bucketize.types.number import DType
 
 
 def is_padded(workload: Workload) -> bool:
@@ -55,9 +56,10 @@ def even(operand: Type, out: Type) -> bool:
     return all(a == b for a, b in pairs) or all(a == 1 for a, _ in pairs)
 
 
-def accepts_windows(workload: Workload) -> bool:
+def accepts_windows(workload: Workload, dtype: DType = epilogue.FLOAT32) -> bool:
     """Whether the anchor is a convolution of NHWC images by constant weights, and all else fits."""
-    if not matmul.accepts_product(workload, "conv2d") or workload.anchor.attrs["layout"] != "NHWC":
+    is_product = matmul.accepts_product(workload, "conv2d", dtype)
+    if not is_product or workload.anchor.attrs["layout"] != "NHWC":
         return False
     weights, out = workload.anchor.args[1], workload.anchor.out.type
     params = workload.body.params
@@ -90,15 +92,15 @@ def _rows(workload: Workload) -> Dim:
 
 def _extents(workload: Workload) -> cost.ProductCost:
     """Extents of the product that the convolution is; its batch are the groups."""
-    out, *reduced = window(workload)
+    out, inner, height, width = window(workload)
     attrs, image = workload.anchor.attrs, not is_pointwise(workload)
-    _, height, width = reduced
-    step = workload.anchor.args[0].type.shape[3] * attrs["strides"][1] * FLOAT_BYTES
+    of_image = workload.anchor.args[0].type
+    step = of_image.shape[3] * attrs["strides"][1] * of_image.dtype.itemsize
     groups = attrs["groups"]
     return cost.ProductCost(
         rows=_rows(workload),
         columns=out // groups,
-        depth=product(reduced),
+        depth=inner // matmul.elements(workload) * height * width,
         batch=groups,
         image=image,
         a_step=step,
@@ -125,7 +127,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     dims |= {
         "panels": number,
         "columns": columns,
-        "c_step": pitch_of(shapes[-1]) * FLOAT_BYTES,
+        "c_step": pitch_of(shapes[-1]) * matmul.element_size(workload),
         "panel_step": total * f.width * FLOAT_BYTES,
         "tap_bytes": dims["depth"] * f.width * FLOAT_BYTES,
         "width": out_width,
@@ -134,7 +136,8 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     }
     operands = [shapes[o.place] for o in f.epilogue.operands]
     dims |= {f"e{i}_step": row_step(shape) for i, shape in enumerate(operands)}
-    steps = [inner * FLOAT_BYTES, number * dims["panel_step"], columns * FLOAT_BYTES]
+    size = matmul.element_size(workload)
+    steps = [inner * size, number * dims["panel_step"], columns * size]
     steps += [columns * FLOAT_BYTES if s and s[-1] != 1 else 0 for s in operands]
     zeros = ceil_div(inner, 2) * 2 * FLOAT_BYTES if f.padded else 0
     launch = matmul.finish_launch(f, dims, rows, [(groups, steps)], zeros)
@@ -169,10 +172,10 @@ def _reading(workload: Workload, image: Shape) -> dict[str, Dim]:
     The columns of a window lie next to each other in memory, so that a line of it is one stretch,
     unless the window is dilated, sees a group of the channels only, or pixels lie apart.
     """
-    _, inner, height, width = window(workload)
-    attrs = workload.anchor.attrs
+    _, channels, height, width = window(workload)
+    inner, attrs = channels // matmul.elements(workload), workload.anchor.attrs
     (stride_y, stride_x), (dilation_y, dilation_x) = attrs["strides"], attrs["dilations"]
-    pixel = pitch_of(image) * FLOAT_BYTES
+    pixel = pitch_of(image) * matmul.element_size(workload)
     line = image[2] * pixel
     together = dilation_x == 1 and not isinstance(image, Rows)
     whole = attrs["groups"] == 1 and (together or width == 1)
@@ -191,13 +194,13 @@ def _reading(workload: Workload, image: Shape) -> dict[str, Dim]:
 def _padding(workload: Workload, image: Shape) -> dict[str, Dim]:
     """The dims that tell which taps of a window see pads."""
     _, inner, height, width = window(workload)
-    attrs, pixel = workload.anchor.attrs, pitch_of(image) * FLOAT_BYTES
+    attrs, pixel = workload.anchor.attrs, pitch_of(image) * matmul.element_size(workload)
     (stride_y, stride_x), (dilation_y, dilation_x) = attrs["strides"], attrs["dilations"]
     top, left, *_ = attrs["pads"]
     return {
         "before": (top * image[2] + left) * pixel,
         "across": width,
-        "channels": inner,
+        "channels": inner // matmul.elements(workload),
         "down": image[1],
         "top": top,
         "stride_y": stride_y,

@@ -8,7 +8,7 @@ come the operands, then the steps; a float stands for itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel.emit import expression
 from bucketize.kernel.emit.vector import Writer
 from bucketize.kernel.workload import Workload
+from bucketize.ops.rounding import FORMATS, PLAIN
 from bucketize.types import AnyDim, Dim, Type
 
 Step: TypeAlias = tuple[str, tuple[int | float, ...], tuple[tuple[str, float], ...]]
@@ -57,6 +58,13 @@ class Epilogue:
 
     operands: tuple[Operand, ...] = ()
     steps: tuple[Step, ...] = ()
+    result: str = PLAIN
+    """The format of what is stored: floats, or bfloat16."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element of the result."""
+        return FORMATS[self.result].dtype.itemsize
 
     @property
     def is_long(self) -> bool:
@@ -64,14 +72,17 @@ class Epilogue:
         return any(expression.is_long(scalar) for scalar, _, _ in self.steps)
 
     @property
-    def plain(self) -> tuple[tuple[tuple[Any, ...], ...], tuple[Step, ...]]:
+    def plain(self) -> tuple[Any, ...]:
         """As literals, for a kernel's source; `of_plain` reads them."""
-        return tuple(o.plain for o in self.operands), self.steps
+        short = [self.result] if self.result != PLAIN else []
+        return (tuple(o.plain for o in self.operands), self.steps, *short)
 
     @staticmethod
-    def of_plain(operands: tuple[tuple[Any, ...], ...], steps: tuple[Step, ...]) -> Epilogue:
+    def of_plain(
+        operands: tuple[tuple[Any, ...], ...], steps: tuple[Step, ...], result: str = PLAIN
+    ) -> Epilogue:
         """The inverse of `plain`."""
-        return Epilogue(tuple(Operand(*o) for o in operands), steps)
+        return Epilogue(tuple(Operand(*o) for o in operands), steps, result)
 
     def scaled(self, factor: float) -> Epilogue:
         """The same of the anchor's value times a number."""
@@ -85,7 +96,7 @@ class Epilogue:
             return first if ref == 0 else ref + (ref >= first)
 
         steps = [(scalar, tuple(map(moved, refs)), attrs) for scalar, refs, attrs in self.steps]
-        return Epilogue(self.operands, (("x0 * x1", (0, factor), ()), *steps))
+        return replace(self, steps=(("x0 * x1", (0, factor), ()), *steps))
 
     def write(self, w: Writer, value: ir.Value, operand: Callable[[int], ir.Value]) -> ir.Value:
         """The code that turns the anchor's value into what is stored; `operand(i)` loads one."""

@@ -16,7 +16,7 @@ from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE, WORD, WORD_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.level import offsets
-from bucketize.kernel.gemm.microkernel import TileForm
+from bucketize.kernel.gemm.microkernel import TileForm, multiply_add
 from bucketize.kernel.gemm.store import Words
 from bucketize.kernel.gemm.tiles import Tiles
 
@@ -137,6 +137,8 @@ class _ProductLoops:
     def put_rows(self, cursor: Values, height: ir.Value) -> Values:
         """Tell the tile the addresses of its rows; the cursor behind them."""
         w, padded = self.w, self.form.padded
+        if self.tiles.is_neon and not self.form.image:
+            return [self.put_even_rows(cursor[0], height)]
         table = self.table("row")
 
         def row(m: ir.Value, carried: Values) -> Values:
@@ -150,6 +152,14 @@ class _ProductLoops:
         *cursor, inside = w.loop(0, height, row, [*cursor, w.word(1)])
         self.put_taps(inside)
         return cursor
+
+    def put_even_rows(self, first: ir.Value, height: ir.Value) -> ir.Value:
+        """The same of rows that lie evenly: of the highest tile, as a loop is longer than they."""
+        w, table, row = self.w, self.table("row"), first
+        for m in range(self.form.mr):
+            w.store_pointer(row, table, m)
+            row = w.beyond(row, self.d["a_step"])
+        return w.at(first, w.mul(height, self.d["a_step"]))
 
     def table(self, name: str) -> ir.Value:
         """The words of the frame that hold something for each row."""
@@ -180,7 +190,7 @@ class _ProductLoops:
         w, d = self.w, self.d
         column = w.mul(panel, self.form.width * FLOAT_BYTES)
         c = w.at(bases["c"], w.mul(row, d["c_step"]))
-        self.frame.put("c", w.at(c, column))
+        self.frame.put("c", w.at(c, w.mul(panel, self.form.width * self.form.epilogue.size)))
         for i, operand in enumerate(self.form.epilogue.operands):
             at = bases[f"e{i}"]
             at = w.at(at, w.mul(row, d[f"e{i}_step"])) if operand.rows else at
@@ -257,7 +267,8 @@ class _ProductLoops:
 
         def line(i: ir.Value, sums: Values) -> Values:
             there = [w.item(w.at(b, i), v * w.lanes) for v in range(form.vectors)]
-            return [w.fma(w.load(p), zero, s) for p, s in zip(there, sums, strict=True)]
+            pairs = zip(there, sums, strict=True)
+            return [multiply_add(w, form, w.load(p), zero, s) for p, s in pairs]
 
         def look() -> None:
             sums = w.loop(0, bytes_, line, [zero] * form.vectors, step=form.b_step)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from bucketize.kernel.emit.dot import PAIR
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm import cost, epilogue
 from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
@@ -22,6 +23,7 @@ from bucketize.machine.target import Target
 from bucketize.op import Array
 from bucketize.ops.rounding import FORMATS, PLAIN, rounded
 from bucketize.types import Dim, ceil_div, maximum, minimum, positive, product
+from bucketize.types.number import DType
 
 # --- where things lie ------------------------------------------------------------------------
 
@@ -139,19 +141,36 @@ def form(
         b=b,
         packed=packed,
         image=image,
-        epilogue=accepted(epilogue.of_workload(workload)),
+        epilogue=_epilogue(workload),
         padded=padded,
+        pairs=elements(workload) == PAIR,
         streams=packed and not image and target.speed.prefetch > 1,
     )
 
 
-def accepts_product(workload: Workload, op: str) -> bool:
-    """Whether the anchor is this op over float32 parameters, and the rest an epilogue."""
+def _epilogue(workload: Workload) -> epilogue.Epilogue:
+    """What joins the products, and that they are stored as their factors are."""
+    steps = accepted(epilogue.of_workload(workload))
+    return replace(steps, result=workload.anchor.out.type.dtype.name)
+
+
+def elements(workload: Workload) -> int:
+    """How many elements of a row of A an instruction multiplies at a time, in each lane."""
+    return FLOAT_BYTES // element_size(workload)
+
+
+def element_size(workload: Workload) -> int:
+    """Bytes of an element of the factors, and of the product."""
+    return workload.anchor.out.type.dtype.itemsize
+
+
+def accepts_product(workload: Workload, op: str, dtype: DType = epilogue.FLOAT32) -> bool:
+    """Whether the anchor is this op over parameters of a dtype, and the rest an epilogue."""
     anchor = workload.anchor
     if anchor.op.name != op or any(a not in workload.body.params for a in anchor.args[:2]):
         return False
-    floats = all(a.type.dtype == epilogue.FLOAT32 for a in anchor.args)
-    return floats and epilogue.of_workload(workload) is not None
+    alike = all(a.type.dtype == dtype for a in anchor.args)
+    return alike and epilogue.of_workload(workload) is not None
 
 
 def _accepts(workload: Workload) -> bool:
@@ -181,16 +200,17 @@ def _extents(workload: Workload) -> cost.ProductCost:
     *batch, rows, columns = workload.anchor.out.type.shape
     if len(b) == 2:
         rows, batch = product([*batch, rows]), []
-    step = a[-1] * FLOAT_BYTES
-    return cost.ProductCost(rows, columns, a[-1], product(batch), _packed(workload), a_step=step)
+    step, depth = a[-1] * element_size(workload), a[-1] // elements(workload)
+    return cost.ProductCost(rows, columns, depth, product(batch), _packed(workload), a_step=step)
 
 
 def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Target) -> Launch:
     f, tiling = _form(workload, schedule, target), Tiling.of(schedule)
     *arguments, out = shapes
-    depth, columns = arguments[f.a][-1], out[-1]
+    depth, columns = arguments[f.a][-1] // elements(workload), out[-1]
     operands = [arguments[o.place] for o in f.epilogue.operands]
-    a, b, own = (byte_strides(s, len(out)) for s in (arguments[f.a], arguments[f.b], out))
+    size = element_size(workload)
+    a, b, own = (byte_strides(s, len(out), size) for s in (arguments[f.a], arguments[f.b], out))
     factors = [
         spread(arguments[f.a][:-1], out[:-1], a[:-1]),
         spread(arguments[f.b][:-2], out[:-2], b[:-2]),

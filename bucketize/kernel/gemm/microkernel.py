@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from llvmlite import ir
 
+from bucketize.kernel.emit.dot import dot_bfloat16
 from bucketize.kernel.emit.vector import BIT, FLOAT_BYTES, LINE, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.schedule import Tile
@@ -68,6 +69,8 @@ class TileForm(Tile):
     epilogue: Epilogue = field(default_factory=Epilogue)
     padded: bool = False
     """Whether windows see pads: zeros that are nowhere in memory."""
+    pairs: bool = False
+    """Whether an element of A and of B is a pair of bfloat16 along the depth, as one float."""
     streams: bool = False
     """Whether a tile that is alone reads a packed B as a stream, if it has few sums."""
 
@@ -129,6 +132,11 @@ class TileForm(Tile):
         return (*names, *operands, *(f"{t}{m}" for t in tables for m in range(self.mr)))
 
 
+def multiply_add(w: Writer, form: TileForm, x: ir.Value, y: ir.Value, total: ir.Value) -> ir.Value:
+    """The sums with a product, or those of a pair, added."""
+    return dot_bfloat16(w, total, x, y) if form.pairs else w.fma(x, y, total)
+
+
 class RegisterTile:
     """The body of one tile function, void(block, frame)."""
 
@@ -153,9 +161,12 @@ class RegisterTile:
 
     def partial_sums(self, first: ir.Value, partial: ir.Value) -> Values:
         """The sums of the passes before, if this is not the first one."""
-        zeros = [self.w.number(0)] * len(self.cells)
         kept = (self.cell(partial, m, v) for m, v in self.cells)
-        return self.either(first, lambda: zeros, lambda: [self.w.load(k) for k in kept])
+        return self.either(first, self.zeros, lambda: [self.w.load(k) for k in kept])
+
+    def zeros(self) -> Values:
+        """What the sums of all elements begin with."""
+        return [self.w.number(0)] * len(self.cells)
 
     def either(
         self, condition: ir.Value, these: Callable[[], Values], others: Callable[[], Values]
@@ -363,12 +374,12 @@ class RegisterTile:
 
     def step(self, splats: Splats, b: ir.Value, sums: Values) -> Values:
         """One step of the reduction: an outer product."""
-        w, vectors = self.w, self.row_of(b)
+        w, form, vectors = self.w, self.form, self.row_of(b)
         new: Values = []  # one row after the other, so that one splat is alive at a time
         for m, splat_of in enumerate(splats):
             splat = splat_of()
             mine = sums[m * len(vectors) : (m + 1) * len(vectors)]
-            new += [w.fma(splat, v, s) for v, s in zip(vectors, mine, strict=True)]
+            new += [multiply_add(w, form, splat, v, s) for v, s in zip(vectors, mine, strict=True)]
         return new
 
     def row_of(self, b: ir.Value) -> Values:

@@ -7,7 +7,9 @@ from functools import partial
 
 from llvmlite import ir
 
+from bucketize.kernel.emit.dot import PAIR
 from bucketize.kernel.emit.vector import (
+    BFLOAT,
     FLOAT,
     FLOAT_BYTES,
     POINTER,
@@ -23,6 +25,9 @@ LANES = 4
 """Of a register, and of the vectors of a tile."""
 UNROLL = 8
 """Steps of the reduction in a turn of its loop."""
+HALF = 2
+"""Pairs of bfloat16 that are loaded of A at once: LLVM multiplies by one of a whole register only
+after a copy of it."""
 AT_ONCE = (2, 3, 4)
 """Vectors that one instruction loads."""
 
@@ -39,6 +44,11 @@ class NeonTile(RegisterTile):
     def unroll(self) -> int:
         """Steps of the reduction in a turn."""
         return UNROLL
+
+    def zeros(self) -> Values:
+        """The same, made where they are wanted: LLVM makes constants before it knows whether."""
+        zeros = super().zeros()
+        return together(self.w, [], zeros)[1] if len(zeros) > 1 else zeros
 
     def shared_turns(
         self, depth: ir.Value, rows: Values, b: ir.Value, sums: Values, done: Size
@@ -79,7 +89,7 @@ class NeonTile(RegisterTile):
         """A turn of so many steps: of where B and the rows of A are, and sums."""
         w = self.w
         b_step: Size = self.form.b_step if self.form.packed else self.frame.word("b_step")
-        width = min(steps, LANES)  # of what is loaded of A at once
+        width = min(steps, HALF if self.form.pairs else LANES)  # of what is loaded of A at once
 
         def body(k: ir.Value, state: Values) -> Values:
             (at, *rows), chains = state[: 1 + self.height], self.apart(state[1 + self.height :])
@@ -103,8 +113,11 @@ class NeonTile(RegisterTile):
         w = self.w
         if width == 1:
             return lambda _: [partial(w.load_splat, r) for r in rows]
-        loaded = [w.load(r) for r in rows]
-        return lambda u: [partial(w.shuffle, x, x, [u] * width) for x in loaded]
+        element, size = (BFLOAT, PAIR) if self.form.pairs else (FLOAT, 1)
+        kind = vector_type(element, width * size)
+        loaded = [w.builder.load(r, typ=kind, align=FLOAT_BYTES) for r in rows]
+        order = [[*range(u * size, (u + 1) * size)] * LANES for u in range(width)]
+        return lambda u: [partial(w.shuffle, x, x, order[u]) for x in loaded]
 
     def row_of(self, b: ir.Value) -> Values:
         """The vectors of a step of B, by one instruction where there is one."""

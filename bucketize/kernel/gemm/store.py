@@ -7,8 +7,10 @@ from typing import Protocol
 
 from llvmlite import ir
 
+from bucketize.kernel.emit.dot import as_bfloat16
 from bucketize.kernel.emit.vector import POINTER, WORD, WORD_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
+from bucketize.ops.rounding import PLAIN
 
 
 def block_names(inputs: int, dims: Iterable[str]) -> tuple[str, ...]:
@@ -116,5 +118,7 @@ class Store:
             )
             return w.load(w.item(at, column), mask) if kind.columns else w.load_splat(at)
 
-        done = self.form.epilogue.write(w, value, operand)
-        w.store(done, w.item(w.at(self.c, w.mul(row, self.c_step)), column), mask)
+        epilogue = self.form.epilogue
+        done = epilogue.write(w, value, operand)
+        at = w.item(w.at(self.c, w.mul(row, self.c_step)), column, epilogue.size)
+        w.store(as_bfloat16(w, done) if epilogue.result != PLAIN else done, at, mask, epilogue.size)

@@ -19,8 +19,8 @@ class Tiles:
     def __init__(self, w: Writer, form: TileForm) -> None:
         self.form = form
         self.finish = finisher(w, form)
-        on_arm = system_of(w.module.triple)[0] == ARM and w.lanes == LANES
-        self.kind = NeonTile if on_arm else RegisterTile
+        self.is_neon = system_of(w.module.triple)[0] == ARM and w.lanes == LANES
+        self.kind = NeonTile if self.is_neon else RegisterTile
         heights = range(form.least, form.mr + 1)
         self.functions = {h: w.define(f"tile{h}", [POINTER, POINTER], self._of(h)) for h in heights}
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from llvmlite import ir
 
+from bucketize.kernel.emit.dot import DOT
 from bucketize.kernel.emit.vector import BYTE, SHORT, Size, Values, Writer
-from bucketize.kernel.int8.loops import DOT, GROUP, PanelLoops
+from bucketize.kernel.int8.loops import GROUP, PanelLoops
 
 WINDOW = (
     *("zero", "height", "width", "down", "right", "channels"),

@@ -12,6 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from bucketize.kernel.emit.dot import DOT, dot_bytes
 from bucketize.kernel.emit.vector import (
     BYTE,
     FLOAT,
@@ -26,11 +27,9 @@ from bucketize.kernel.emit.vector import (
     vector_type,
 )
 from bucketize.kernel.gemm.store import Words
-from bucketize.machine.target import ARM, system_of
 
 ARGUMENTS = ("out", "in0", "in1", "workspace")
 SIZES = ("begin", "end", "rows", "depth", "columns", "panels", "low", "tall")
-DOT = 4  # bytes that one instruction multiplies and adds up
 GROUP = 4  # bytes of a group as it is laid out: four bytes, or two numbers of 16 bits
 FLIP = -0x80  # the highest bit of a byte
 PIECES = (16, 4)  # bytes that are laid out at a time, where there are fewer than a vector has
@@ -230,22 +229,10 @@ class PanelLoops:
         bytes_ = w.builder.load(at, typ=vector_type(BYTE, count), align=1)
         return w.widened(bytes_, SHORT, signed=bool(self.y_signed))
 
-    def dot(self, w: Writer, total: ir.Value, word: ir.Value, factor: ir.Value) -> ir.Value:
-        """The sums and four products each, of bytes in `word` and signed ones."""
-        kind = total.type
-        if system_of(w.module.triple)[0] != ARM:
-            name = f"llvm.x86.avx512.vpdpbusd.{32 * w.lanes}"
-            return w.builder.call(w.declare(name, kind, [kind] * 3), [total, word, factor])
-        bytes_ = vector_type(BYTE, GROUP * w.lanes)
-        pair = [w.builder.bitcast(x, bytes_) for x in (word, factor)]
-        dot = "sdot" if self.signed else "usdot"
-        name = f"llvm.aarch64.neon.{dot}.v{w.lanes}i32.v{GROUP * w.lanes}i8"
-        return w.builder.call(w.declare(name, kind, [kind, bytes_, bytes_]), [total, *pair])
-
     def step(self, w: Writer, total: ir.Value, word: ir.Value, factor: ir.Value) -> ir.Value:
         """The sums and the products of a group of one row and those of some columns."""
         if self.unit == DOT:
-            return self.dot(w, total, word, factor)
+            return dot_bytes(w, total, word, factor, signed=self.signed)
         b, count = w.builder, w.lanes * self.unit
         wide = vector_type(INT, count)
         pair = b.bitcast(word, vector_type(SHORT, count))

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from bucketize.kernel.emit.dot import DOT
 from bucketize.kernel.emit.module import kernel_source
 from bucketize.kernel.gemm.matmul import panels
 from bucketize.kernel.int8 import loops
-from bucketize.kernel.int8.loops import DOT, GROUP
+from bucketize.kernel.int8.loops import GROUP
 from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
 from bucketize.kernel.loops.loop import only_op
 from bucketize.kernel.template import Knob, Launch, Packing, Schedule, Shapes, Template, everywhere
@@ -45,7 +46,7 @@ def signs(workload: Workload) -> tuple[int, int]:
 
 def _units(workload: Workload, target: Target) -> tuple[Knob, ...]:
     """How many bytes may be multiplied at a time, the best first."""
-    return (DOT, PAIR) if target.dots and signs(workload)[1] else (PAIR,)
+    return (DOT, PAIR) if "int8" in target.processor.dots and signs(workload)[1] else (PAIR,)
 
 
 def knobs(workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:

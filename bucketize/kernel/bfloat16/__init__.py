@@ -1,0 +1,1 @@
+"""Products and convolutions of bfloat16 by instructions that multiply pairs of them."""
