@@ -767,7 +767,7 @@ def test_an_observer_sees_every_pass() -> None:
     names = [name for name, _ in seen]
     assert names[: len(SIMPLIFY)] == [f.__name__ for f in SIMPLIFY]
     assert names[len(SIMPLIFY) :] == [
-        *("flatten_windows", "bound_rows", "sink_views", "split_concats", "dead_code"),
+        *("flatten_windows", "narrow", "bound_rows", "sink_views", "split_concats", "dead_code"),
         *("layout", "fold_constant", "dead_code", "fuse"),
     ]
     assert seen[-1][1] is lowered
