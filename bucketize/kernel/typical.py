@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import TypeAlias
@@ -57,16 +57,47 @@ def points(workload: Workload, boxes: tuple[Box, ...] = ((),)) -> TypicalPoints:
     return _points(tuple({s: open_ends(s, workload) for s in _symbols(workload)}.items()), boxes)
 
 
+FINE, NEARLY = 4, 0.9
+"""Cuts for each slice, as at small extents most cuts move a size not at all or far; and how much of
+a slice's share of the growth begins the next one."""
+
+
 def slices(workload: Workload, box: Box, count: int) -> tuple[Box, ...]:
-    """A box cut into so many at most, whose symbols grow together: each begins at a larger size."""
-    cut: list[Box] = []
-    largest = 0
-    for one in cuts(workload, box, count):
-        size = least_size(workload, one)
-        if size > largest:
-            cut.append(one)
-            largest = size
-    return tuple(cut)
+    """A box cut into so many at most, each of which begins at a larger size.
+
+    A batch grows when all else is at its end, as small sizes are mostly those of few images. Each
+    slice goes on to where the next one begins.
+    """
+    each = _growing(workload, box, FINE * count)
+    sizes = [least_size(workload, one) for one in each]
+    step = NEARLY * (max(sizes) / max(min(sizes), 1)) ** (1 / count)
+    starts: list[int] = []
+    for k, size in enumerate(sizes):
+        if size > (sizes[starts[-1]] * step if starts else 0):
+            starts.append(k)
+    ends = [[s.lo for s in each[k]] for k in starts[1:]] + [[s.hi or s.lo for s in each[-1]]]
+    return tuple(
+        tuple(Symbol(s.name, s.lo, end) for s, end in zip(each[k], tops, strict=True))
+        for k, tops in zip(starts, ends, strict=True)
+    )
+
+
+def _growing(workload: Workload, box: Box, count: int) -> tuple[Box, ...]:
+    """Boxes along the growth of a box: of what is no batch, then of the batch."""
+    each = cuts(workload, box, count)
+    batch = {s.name for dim in workload.results[0].shape[:1] for s in symbols(dim)}
+    if batch >= {s.name for s in each[0]} or not batch:
+        return each
+    low, high = [s.lo for s in each[0]], [s.hi or s.lo for s in each[-1]]
+    few = (_held(one, low, batch) for one in each)
+    many = (_held(one, high, {s.name for s in one} - batch) for one in each)
+    return *few, *many
+
+
+def _held(box: Box, at: Sequence[int], names: Set[str]) -> Box:
+    """A box whose symbols of these names have one size each."""
+    pairs = zip(box, at, strict=True)
+    return tuple(Symbol(s.name, one, one) if s.name in names else s for s, one in pairs)
 
 
 def cuts(workload: Workload, box: Box, count: int) -> tuple[Box, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ from bucketize.kernel.loops.cost import FITTED, KINDS, Steps
 from bucketize.kernel.select import Select
 from bucketize.kernel.template import TEMPLATES, Implementation, Template
 from bucketize.kernel.templates import candidates
-from bucketize.kernel.typical import TypicalPoints, between, points, slices
+from bucketize.kernel.typical import Box, TypicalPoints, between, points, slices
 from bucketize.kernel.workload import Workload
 from bucketize.lower.cost import _cheapest, default_of, defaults_of, selects_of
 from bucketize.machine.speed import TYPICAL
@@ -263,13 +264,33 @@ def test_a_wide_range_has_several_implementations_and_each_pays() -> None:
     assert max(gains) > 1.2
 
 
+def bounds_of(boxes: tuple[Box, ...]) -> list[tuple[tuple[int, int | None], ...]]:
+    return [tuple((s.lo, s.hi) for s in box) for box in boxes]
+
+
 def test_slices_begin_at_rising_sizes() -> None:
     """Of 1 to 8 lines, each for 32 of the image, the first few would begin with one."""
     h = Symbol("H", 1, 256)
     load = image(1, (h - 1) // 32 + 1, 4)
     cut = slices(load, (), 6)
-    assert [(one.lo, one.hi) for (one,) in cut] == [(1, 3), (40, 102), (102, 256)]
-    assert [evaluate(load.size, {"H": one.lo}) for (one,) in cut] == [1, 2, 4]
+    begins = [one.lo for (one,) in cut]
+    assert bounds_of(cut) == [((lo, hi),) for lo, hi in pairwise([*begins, 256])]
+    sizes = [evaluate(load.size, {"H": lo}) for lo in begins]
+    assert sizes == sorted(set(sizes))
+    assert (begins[0], sizes[0]) == (1, 1)
+
+
+def test_slices_of_images_have_all_sizes_of_one() -> None:
+    """Were there two of them before they have four lines, no slice would have 16 or 25 pixels."""
+    n, e = Symbol("N", 1, 4), Symbol("E", 1, 12)
+    cut = bounds_of(slices(image(n, e, e), (), 24))
+    single = [lines for batch, lines in cut if batch == (1, 1)]
+    assert [lo for lo, _ in single] == list(range(1, 13))[: len(single)]
+    assert len(single) >= 11
+    assert cut[-1][0][1] == 4
+    h = Symbol("H", 1, 12)
+    together = bounds_of(slices(image(1, h, e), (), 24))
+    assert all(a == b for a, b in together)
 
 
 def test_a_narrow_range_has_one() -> None:
