@@ -87,9 +87,10 @@ class Tally:
 
     def hand_on(self, clones: Clones) -> None:
         """Add the requests of each clone."""
+        cells = self._cells.copy().values()  # first: a new one comes behind its clone
         for clone, noted in self._noted.copy().items():
             clones.setdefault(clone, Latencies()).add(noted)
-        for cell in self._cells.copy().values():
+        for cell in cells:
             clones[cell.clone].requests += cell.requests
 
     def clear(self) -> None:

@@ -139,6 +139,7 @@ def test_threads_count_exactly() -> None:
         list(pool.map(requests, range(8)))
     assert exe.traffic is not None
     assert exe.traffic.histogram("N") == dict.fromkeys(range(1, 51), 160)
+    assert [b.requests for b in exe.report(sizes=0).buckets] == [8_000]
 
 
 class Owner:
