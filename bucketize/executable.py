@@ -34,15 +34,17 @@ from bucketize.program.program import Program, Routine
 from bucketize.progress import Tell, progress_bar, shown
 from bucketize.runtime.vm import Context
 from bucketize.save.write import save
-from bucketize.traffic.counter import TrafficCounter
+from bucketize.traffic.counter import Clones, TrafficCounter
 from bucketize.traffic.value import Traffic
 from bucketize.types import OptionalType, SequenceType, Symbol, Type, evaluate
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bucketize.inspect.report import ServingReport
     from bucketize.inspect.roofline import Roofline
 
+REPORTED = 64  # sizes: a few seconds on the largest models
 MOST_TIMES = 512  # of the least size: no window of a usual model is wider
 
 
@@ -136,6 +138,12 @@ class _Serving:
 
     image: Image
     idle: deque[Context] = field(default_factory=deque)
+    clones: Clones = field(default_factory=dict)
+    """Requests by clone; what contexts did not hand on is not among them."""
+
+    def context(self, counter: TrafficCounter) -> Context:
+        """A new context, whose requests are counted."""
+        return Context(self.image, lambda context: counter.tally(context, self.clones))
 
 
 class Executable:
@@ -261,15 +269,13 @@ class Executable:
 
         It stays with what the executable was when it was made, also after `replace`.
         """
-        image = self.image
-        context = Context(image, self._counter)
+        serving = self._serving
+        context = serving.context(self._counter)
 
         def run(*arrays: Value, **named: Value) -> list[Value]:
             inputs = arrange_inputs(self._params, arrays, named)
-            routine = image.program.routines["main"]
-            results = context.enter(routine, inputs)
-            context.count(routine)
-            return _owned(results, inputs)
+            routine = serving.image.program.routines["main"]
+            return _owned(context.enter(routine, inputs, True), inputs)
 
         return run
 
@@ -278,13 +284,10 @@ class Executable:
         try:
             context = serving.idle.pop()
         except IndexError:
-            context = Context(serving.image, self._counter)
+            context = serving.context(self._counter)
         try:
             routine = serving.image.program.routines[name]
-            results = context.enter(routine, inputs)
-            if is_request:
-                context.count(routine)
-            return _owned(results, inputs)
+            return _owned(context.enter(routine, inputs, is_request), inputs)
         finally:
             serving.idle.append(context)
 
@@ -408,10 +411,38 @@ class Executable:
     def traffic(self) -> Traffic | None:
         """How many calls of `run` returned at which sizes, in this process, from any thread.
 
-        None of no call, or if no size is free. Distinct sizes beyond 65,536 are rounded up, and a
-        BucketizeWarning says to what; calls are counted exactly. A child of a fork begins anew.
+        None of no call, or if no size is free. Its times are those at which bins begin, a second
+        wide at first; beyond 256 bins, or 65,536 rows, neighbours are joined and all are twice as
+        wide. Distinct sizes beyond 65,536 are rounded up, and a BucketizeWarning says to what;
+        calls are counted exactly. A child of a fork begins anew.
         """
         return self._counter.snapshot()
+
+    def report(self, *, sizes: int = REPORTED) -> ServingReport:
+        """What the clones did for the requests that `traffic` counts, of those since `replace`.
+
+        Requests are counted exactly. Times are from when the inputs are in order until the results
+        are there, known to 1 / 64; a request after one of more than 1 ms is timed, of others one of
+        17, which stands for the rest.
+
+        Args:
+            sizes: of how many sizes, those with most requests, the regret is told; each takes a few
+                milliseconds for each ten kernels, and 0 leaves it out.
+
+        Returns:
+            A row for each clone that had requests; `str` of it is a table, `dataclasses.asdict` is
+            for JSON.
+
+        Raises:
+            ArgumentError: sizes below 0.
+
+        """
+        # the models load all templates, which a loaded executable does without
+        module: Any = importlib.import_module("bucketize.inspect.report")
+        serving, traffic = self._serving, self._counter.snapshot()
+        clones = self._counter.by_clone(serving.clones)
+        its: ServingReport = module.report(serving.image.program, clones, traffic, sizes)
+        return its
 
     @property
     def kernels(self) -> dict[str, Kernel]:

@@ -152,7 +152,7 @@ class Question:
         where = calibrated() if target is None else named(target)
         calls = workloads(mod, function, where, threads)
         ends = {s.name: _ends(s, calls) for s in symbols}
-        points, shares, count = _points(fn, ends, traffic)
+        points, shares, count = _points(fn, ends, traffic and traffic.without_times())
         legal = [all(is_legal(workload, sizes) for workload in calls) for sizes in points]
         if not any(legal):
             raise DispatchError(

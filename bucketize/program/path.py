@@ -30,6 +30,15 @@ def way(program: Program, name: str, sizes: Sizes) -> Iterator[PathStep]:
     return _walk(program, program.routines[name].code, sizes)
 
 
+def clone_at(program: Program, name: str, sizes: Sizes) -> str:
+    """The function that a call of another begins with: the clone that serves the sizes, or itself.
+
+    What comes behind is not looked at.
+    """
+    steps = (step.instruction for step in way(program, name, sizes))
+    return next((step.callee for step in steps if isinstance(step, Call)), name)
+
+
 def _walk(program: Program, code: Code, sizes: Sizes) -> Iterator[PathStep]:
     for instruction in code.instructions:
         yield PathStep(instruction, sizes)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -35,10 +36,12 @@ from bucketize.program.instruction import (
     RunSegment,
     Segment,
 )
+from bucketize.program.path import clone_at
 from bucketize.program.program import Routine
 from bucketize.runtime.capture import CapturedCall, capture
 from bucketize.runtime.state import State
-from bucketize.traffic.counter import Cell, TrafficCounter
+from bucketize.traffic.counter import Cell, Tally
+from bucketize.traffic.latency import LONG_S, SAMPLED
 from bucketize.types import evaluate
 
 LARGEST = 1 << 62  # of an extent: sums of two stay within int64
@@ -72,8 +75,11 @@ class _Route:
 class Context:
     """What a call in flight needs of its own; one call at a time."""
 
-    def __init__(self, image: Image, counter: TrafficCounter | None = None) -> None:
-        """An empty context: arena and tables come with the first calls; `counter` is of requests.
+    _tally: Tally
+    """What counts its requests, if it has any."""
+
+    def __init__(self, image: Image, tally_of: Callable[[object], Tally] | None = None) -> None:
+        """An empty context: arena and tables come with the first calls; `tally_of` gives a tally.
 
         Raises ProgramError if the image is of another processor.
         """
@@ -84,7 +90,10 @@ class Context:
         self.arena = Arena()
         self._states: dict[Segment, State] = {}
         self._seen: dict[Routine, _Route] = {}
-        self._tally = None if counter is None else counter.tally(self)
+        self._left, self._stands_for = 0, 1
+        """How many requests come before the next that is timed, and for how many it stands."""
+        if tally_of is not None:
+            self._tally = tally_of(self)
 
     def __repr__(self) -> str:
         return f"<context with {len(self._states)} segments, an arena of {self.arena.nbytes} bytes>"
@@ -100,22 +109,42 @@ class Context:
         """A table that is filled for no sizes yet."""
         return State(segment, self.image, self.arena)
 
-    def enter(self, routine: Routine, arrays: Sequence[Value]) -> list[Value]:
-        """The results of the routine that a call from outside begins with."""
+    def enter(
+        self, routine: Routine, arrays: Sequence[Value], is_request: bool = False
+    ) -> list[Value]:
+        """The results of the routine that a call from outside begins with, counted if asked for."""
+        left = self._left
+        begin = 0.0 if left else perf_counter()
         try:
-            return self.invoke(routine, arrays)
+            results = self.invoke(routine, arrays)
         except (RecursionError, ctypes.ArgumentError) as e:
             if is_too_deep(e):
                 raise too_deep() from e
             raise
+        if is_request:  # here, as to call what counts would cost as much as the count
+            now, cell = perf_counter(), self._seen[routine].cell
+            if cell is None or now >= self._tally.end:
+                cell = self._cell(routine, now)
+            cell.requests += 1
+            if left:
+                self._left = left - 1
+            else:
+                cell.latencies.note(now - begin, self._stands_for)
+                self._stands_for = 1 if now - begin > LONG_S else SAMPLED
+                self._left = self._stands_for - 1
+        return results
 
-    def count(self, routine: Routine) -> None:
-        """Count the call of the routine that has just returned as a request of its sizes."""
-        seen = self._seen[routine]
-        if seen.cell is None:
-            assert self._tally is not None
-            seen.cell = self._tally.cell(seen.sizes)
-        seen.cell[0] += 1
+    def _cell(self, routine: Routine, now: float) -> Cell:
+        """What counts the routine's last call, which returned now."""
+        tally, seen = self._tally, self._seen[routine]
+        if now >= tally.end:
+            tally.turn(now)
+        cell = tally.cell(seen.sizes)
+        if cell is None:
+            clone = clone_at(self.image.program, routine.name, seen.sizes)
+            cell = tally.new_cell(seen.sizes, clone)
+        seen.cell = cell
+        return cell
 
     def invoke(self, routine: Routine, arrays: Sequence[Value]) -> list[Value]:
         """The results of a routine; inputs of the shapes of the last call go the same way."""

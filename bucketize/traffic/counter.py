@@ -1,13 +1,16 @@
 """Counting of requests as they come: a tally for each context, without a lock, and their sum.
 
 A tally is its context's alone, so that a call only adds 1 in a dict. What holds the sum takes a
-lock when a tally is full, when a context is new, and when somebody asks.
+lock when a bin of time is over, when a tally is full, when a context is new, and when somebody
+asks.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 import weakref
 from collections.abc import Mapping
 from typing import TypeAlias
@@ -15,43 +18,87 @@ from typing import TypeAlias
 import numpy as np
 
 from bucketize.errors import warn
+from bucketize.traffic.latency import Latencies
 from bucketize.traffic.value import Traffic
 
 MOST_SIZES = 65_536
-"""Distinct sizes that a counter tells apart; beyond, sizes are rounded up, coarser and coarser."""
+"""Sizes, each once for each bin of time, that a counter tells apart; beyond, bins are made wider,
+and where one is left sizes are rounded up, coarser and coarser."""
+MOST_TIMES = 256  # bins: of a day 8 minutes each, of a week an hour
 MOST_OF_TALLY = 1_024  # distinct sizes that a context keeps before it hands them on
 
 Key: TypeAlias = tuple[int, ...]
-Cell: TypeAlias = list[int]
-"""Of one number: a call adds 1 to it, and looks nothing up."""
+Clones: TypeAlias = dict[str, Latencies]
+"""By the name of a clone its requests."""
 _COUNTERS: weakref.WeakSet[TrafficCounter] = weakref.WeakSet()
 
 
+class Cell:
+    """Requests of a size: a call adds 1, and looks nothing up."""
+
+    __slots__ = ("clone", "latencies", "requests")
+
+    def __init__(self, clone: str, latencies: Latencies) -> None:
+        self.clone, self.latencies, self.requests = clone, latencies, 0
+
+
 class Tally:
-    """Requests by size, of one context: one call at a time adds."""
+    """Requests by size, of one context, in one bin of time: one call at a time adds."""
 
-    __slots__ = ("__weakref__", "_counter", "counts")
+    __slots__ = ("__weakref__", "_cells", "_counter", "_noted", "clones", "end", "time")
 
-    def __init__(self, counter: TrafficCounter) -> None:
-        self.counts: dict[Key, Cell] = {}
+    def __init__(self, counter: TrafficCounter, clones: Clones) -> None:
+        self.clones = clones
+        """Where requests of clones are handed on to."""
+        self.time, self.end = 0, 0.0
+        """The second that the bin began with; when it is over, as `time.perf_counter` tells."""
+        self._cells: dict[Key, Cell] = {}
+        self._noted: Clones = {}
         self._counter = counter
 
-    def cell(self, sizes: Mapping[str, int]) -> Cell:
-        """What counts the requests of sizes, until the next cell is asked for.
+    def cell(self, sizes: Mapping[str, int]) -> Cell | None:
+        """What counts the requests of sizes, until the next cell is asked for; None if it is new.
 
         The size is 0 where an input that is absent would have told it.
         """
-        key = tuple([sizes.get(symbol, 0) for symbol in self._counter.symbols])
-        cell = self.counts.get(key)
-        if cell is None:
-            if len(self.counts) >= MOST_OF_TALLY:
-                self._counter.drain(self)
-            cell = self.counts[key] = [0]
+        return self._cells.get(self._key(sizes))
+
+    def new_cell(self, sizes: Mapping[str, int], clone: str) -> Cell:
+        """The same of sizes that a clone serves, and that have none."""
+        if len(self._cells) >= MOST_OF_TALLY:
+            self._counter.drain(self)
+            self._cells = {}
+        latencies = self._noted.setdefault(clone, Latencies())
+        cell = self._cells[self._key(sizes)] = Cell(clone, latencies)
         return cell
 
+    def _key(self, sizes: Mapping[str, int]) -> Key:
+        return tuple([sizes.get(symbol, 0) for symbol in self._counter.symbols])
+
+    def turn(self, now: float) -> None:
+        """Begin the bin of time that `now` is in; what was counted is handed on."""
+        self._counter.drain(self)
+        self.time, self.end = self._counter.bin_at(now)
+
     def taken(self) -> dict[Key, int]:
-        """What it counted so far; its context may add meanwhile."""
-        return {key: cell[0] for key, cell in self.counts.copy().items()}
+        """What it counted so far, by time and size; its context may add meanwhile."""
+        cells = self._cells.copy().items()
+        return {(self.time, *key): cell.requests for key, cell in cells if cell.requests}
+
+    def hand_on(self, clones: Clones) -> None:
+        """Add the requests of each clone."""
+        cells = self._cells.copy().values()  # first: a new one comes behind its clone
+        for clone, noted in self._noted.copy().items():
+            clones.setdefault(clone, Latencies()).add(noted)
+        for cell in cells:
+            clones[cell.clone].requests += cell.requests
+
+    def clear(self) -> None:
+        """Count from nothing."""
+        for cell in self._cells.values():
+            cell.requests = 0
+        for noted in self._noted.values():
+            noted.weights.clear()
 
 
 class TrafficCounter:
@@ -66,53 +113,99 @@ class TrafficCounter:
     def _start(self) -> None:
         self._lock = threading.Lock()
         self._counts: dict[Key, int] = {}
-        self._step = 1
+        """By time and size: seconds since it began, and a size of each symbol."""
+        self._step = self._span = 1
+        now = time.time()
+        self._began = math.floor(now)
+        self._origin = time.perf_counter() - (now - self._began)
         for _, tally in self._tallies:
-            for cell in tally.counts.values():
-                cell[0] = 0
+            tally.clear()
+            tally.clones.clear()
+            tally.end = 0.0
 
-    def tally(self, context: object) -> Tally:
-        """A tally that lives as long as its context; then what it counted is kept here."""
+    def tally(self, context: object, clones: Clones) -> Tally:
+        """A tally that lives as long as its context; then what it counted is kept here.
+
+        Requests by clone go to `clones`.
+        """
         with self._lock:
             for reference, tally in self._tallies:
                 if reference() is None:
-                    self._add(tally.taken())
+                    self._take(tally)
             self._tallies = [pair for pair in self._tallies if pair[0]() is not None]
-            new = Tally(self)
+            new = Tally(self, clones)
             self._tallies.append((weakref.ref(context), new))
         return new
 
     def drain(self, tally: Tally) -> None:
         """Take over what a tally counted."""
         with self._lock:
-            self._add(tally.taken())
-            tally.counts = {}
+            self._take(tally)
+            tally.clear()
 
-    def _add(self, counts: Mapping[Key, int]) -> None:
-        for key, requests in counts.items():
-            rounded = self._rounded(key)
-            self._counts[rounded] = self._counts.get(rounded, 0) + requests
+    def _take(self, tally: Tally) -> None:
+        tally.hand_on(tally.clones)
+        for key, requests in tally.taken().items():
+            self._add(key, requests)
+
+    def _add(self, key: Key, requests: int) -> None:
+        rounded = self._rounded(key)
+        self._counts[rounded] = self._counts.get(rounded, 0) + requests
         if len(self._counts) > MOST_SIZES:
-            self._step *= 2
-            finer, self._counts = self._counts, {}
-            self._add(finer)
+            if any(time >= self._span for time, *_ in self._counts):
+                self._span *= 2
+            else:
+                self._step *= 2
+            self._coarsen()
+
+    def _coarsen(self) -> None:
+        finer, self._counts = self._counts, {}
+        for key, requests in finer.items():
+            self._add(key, requests)
 
     def _rounded(self, key: Key) -> Key:
-        step = self._step
-        return key if step == 1 else tuple([-(-size // step) * step for size in key])
+        step, span = self._step, self._span
+        if step == span == 1:
+            return key
+        time, *sizes = key
+        return time // span * span, *[-(-size // step) * step for size in sizes]
+
+    def bin_at(self, now: float) -> tuple[int, float]:
+        """The bin of a moment: `Tally.time` and `Tally.end`. All are twice as wide if too many."""
+        with self._lock:
+            second = max(int(now - self._origin), 0)
+            if second >= self._span * MOST_TIMES:
+                while second >= self._span * MOST_TIMES:
+                    self._span *= 2
+                self._coarsen()
+            begin = second // self._span * self._span
+            return begin, self._origin + begin + self._span
 
     def snapshot(self) -> Traffic | None:
         """The traffic so far; None of no request, or no symbol. Warns if sizes are rounded."""
         with self._lock:
-            counts, step = dict(self._counts), self._step
+            counts, step, began = dict(self._counts), self._step, self._began
             for _, tally in self._tallies:
                 for key, requests in tally.taken().items():
-                    counts[key] = counts.get(key, 0) + requests
+                    rounded = self._rounded(key)
+                    counts[rounded] = counts.get(rounded, 0) + requests
         if step > 1:
             warn(f"more than {MOST_SIZES} sizes came: they are rounded up to multiples of {step}")
         if not counts or not self.symbols:
             return None
-        return Traffic(self.symbols, np.array([*counts]), np.array([*counts.values()]))
+        rows = np.array([*counts])
+        return Traffic(self.symbols, rows[:, 1:], np.array([*counts.values()]), began + rows[:, 0])
+
+    def by_clone(self, clones: Clones) -> Clones:
+        """The requests so far of contexts whose requests go to `clones`."""
+        every: Clones = {}
+        with self._lock:
+            for clone, latencies in clones.items():
+                every.setdefault(clone, Latencies()).add(latencies)
+            for _, tally in self._tallies:
+                if tally.clones is clones:
+                    tally.hand_on(every)
+        return every
 
 
 def _start_anew() -> None:

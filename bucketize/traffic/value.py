@@ -58,7 +58,8 @@ class Traffic:
         object.__setattr__(self, name, array)
 
     def __repr__(self) -> str:
-        return f"<{self.total} requests of {len(self.sizes)} sizes of {', '.join(self.symbols)}>"
+        distinct = len(self.without_times().sizes)
+        return f"<{self.total} requests of {distinct} sizes of {', '.join(self.symbols)}>"
 
     def __eq__(self, other: object) -> bool:
         """Whether all rows are the same."""

@@ -60,6 +60,7 @@ def of_traffic(
             that is not legal.
 
     """
+    traffic = traffic.without_times()
     sizes = (dict(zip(traffic.symbols, row, strict=True)) for row in traffic.sizes.tolist())
     met = zip(sizes, map(float, traffic.requests), strict=True)
     served = _shared_out(leaves, list(met))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -126,7 +127,7 @@ def test_the_command_says_it_by_its_exit_code(
     monkeypatch.chdir(tmp_path)
     Path("b.yaml").write_text("buckets: [{N: [1, 33]}, {N: [33, 65]}]")
     uniform(1, 8).write("a.csv")
-    uniform(32, 64).write("b.csv")
+    replace(uniform(32, 64), times=np.arange(33.0)).write("b.csv")  # as `exe.traffic` has them
     run: Callable[..., Result] = CliRunner().invoke
     call = ["drift", "zoo:mlp", "--dim", "N=1..64", "-d", "b.yaml", "--planned", "a.csv"]
     done = run(main, [*call, "--traffic", "b.csv", "--json"])

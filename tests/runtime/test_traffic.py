@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 
 import bucketize
-from bucketize import Traffic, ops, zoo
+from bucketize import ops, zoo
 from bucketize.cli.group import main
 from bucketize.errors import BucketizeError, BucketizeWarning, TrafficError, UnknownNameError
 from bucketize.ir import Builder, Module, Var
-from bucketize.traffic.counter import MOST_OF_TALLY, MOST_SIZES, TrafficCounter
+from bucketize.traffic.counter import MOST_OF_TALLY, MOST_SIZES, MOST_TIMES, TrafficCounter
+from bucketize.traffic.drift import changes
+from bucketize.traffic.latency import Latencies
+from bucketize.traffic.value import Traffic
 from bucketize.types import Symbol, tensor
 from dispatchers import from_file, from_traffic
 
@@ -119,6 +125,7 @@ def test_requests_are_counted_and_nothing_else() -> None:
     exe.context()
     assert exe.traffic is not None
     assert exe.traffic.histogram("N") == {3: 2}
+    assert repr(exe.traffic) == "<2 requests of 1 sizes of N>"
 
 
 def test_threads_count_exactly() -> None:
@@ -132,6 +139,7 @@ def test_threads_count_exactly() -> None:
         list(pool.map(requests, range(8)))
     assert exe.traffic is not None
     assert exe.traffic.histogram("N") == dict.fromkeys(range(1, 51), 160)
+    assert [b.requests for b in exe.report(sizes=0).buckets] == [8_000]
 
 
 class Owner:
@@ -140,9 +148,9 @@ class Owner:
 
 def test_memory_is_bounded_and_requests_are_exact() -> None:
     counter, owner = TrafficCounter(("N",)), Owner()
-    tally = counter.tally(owner)
+    tally = counter.tally(owner, {})
     for size in range(200_000):
-        tally.cell({"N": size})[0] += 1
+        tally.new_cell({"N": size}, "main").requests += 1
     with pytest.warns(BucketizeWarning, match="rounded up to multiples of 4"):
         traffic = counter.snapshot()
     assert traffic is not None
@@ -150,20 +158,82 @@ def test_memory_is_bounded_and_requests_are_exact() -> None:
     assert len(traffic.sizes) <= MOST_SIZES + MOST_OF_TALLY
 
 
+@given(st.lists(st.tuples(st.integers(0, 3_000), st.integers(1, 9)), min_size=1, max_size=40))
+def test_bins_are_joined_and_no_request_is_lost(came: list[tuple[int, int]]) -> None:
+    """Each request is in the bin of its second, however wide bins have become."""
+    counter, owner = TrafficCounter(("N",)), Owner()
+    tally, clones = counter.tally(owner, {}), Counter[int]()
+    for second, size in sorted(came):
+        tally.turn(counter._origin + second + 0.5)
+        cell = tally.cell({"N": size}) or tally.new_cell({"N": size}, "main")
+        cell.requests += 1
+        clones[size] += 1
+    traffic = counter.snapshot()
+    assert traffic is not None
+    assert traffic.times is not None
+    assert traffic.histogram("N") == dict(sorted(clones.items()))
+    span = counter._span
+    assert max(second for second, _ in came) < span * MOST_TIMES
+    wanted = Counter((second // span * span, size) for second, size in came)
+    rows = zip(traffic.times - counter._began, traffic.sizes[:, 0], strict=True)
+    counted = dict(zip(rows, traffic.requests, strict=True))
+    assert counted == dict(wanted)
+    assert counter.by_clone(tally.clones)["main"].requests == len(came)
+
+
+def test_bins_are_joined_before_sizes_are_rounded() -> None:
+    counter, owner = TrafficCounter(("N",)), Owner()
+    tally = counter.tally(owner, {})
+    for second in range(100):
+        tally.turn(counter._origin + second + 0.5)
+        for size in range(1_000):
+            (tally.cell({"N": size}) or tally.new_cell({"N": size}, "main")).requests += 1
+    traffic = counter.snapshot()
+    assert traffic is not None
+    assert (traffic.total, counter._step, counter._span) == (100_000, 1, 2)
+    first, second = traffic.split(share=0.5)
+    assert first.merged(second) == traffic
+
+
+def test_the_traffic_of_calls_is_split_by_time(tmp_path: Path) -> None:
+    exe = executable()
+    exe.run(np.zeros((3, 4), np.float32))
+    (context,) = exe._serving.idle
+    context._tally.turn(exe._counter._origin + 7)
+    exe.run(np.zeros((5, 4), np.float32))
+    assert exe.traffic is not None
+    exe.traffic.write(tmp_path / "t.csv")
+    first, second = Traffic.read(tmp_path / "t.csv").split(share=0.5)
+    assert [t.histogram("N") for t in (first, second)] == [{3: 1}, {5: 1}]
+    assert changes(first, second)[0].distance == 1
+
+
+@given(st.lists(st.floats(1e-7, 1e4), min_size=1, max_size=200))
+def test_latencies_are_those_of_numpy_to_six_bits(seconds: list[float]) -> None:
+    halves = Latencies(), Latencies()
+    for i, s in enumerate(seconds):
+        halves[i % 2].note(s, 1)
+    halves[0].add(halves[1])
+    assert sum(halves[0].weights.values()) == len(seconds)
+    p99 = np.quantile(seconds, 0.99, method="inverted_cdf")
+    assert halves[0].quantile_s(0.99) == pytest.approx(p99, rel=1 / 64)
+    assert halves[0].mean_s == pytest.approx(np.mean(seconds), rel=1 / 64)
+
+
 def test_a_child_counts_from_nothing() -> None:
     counter, owner = TrafficCounter(("N",)), Owner()
-    tally = counter.tally(owner)
-    one = tally.cell({"N": 1})
-    one[0] += 1
+    tally = counter.tally(owner, {})
+    one = tally.new_cell({"N": 1}, "main")
+    one.requests += 1
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        one[0] += 2  # calls go on with the cell that they have
+        one.requests += 2  # calls go on with the cell that they have
         os.write(writing, repr(tally.taken()).encode())
         os._exit(0)
     os.waitpid(child, 0)
-    assert os.read(reading, 100) == b"{(1,): 2}"
-    assert tally.taken() == {(1,): 1}
+    assert os.read(reading, 100) == b"{(0, 1): 2}"
+    assert tally.taken() == {(0, 1): 1}
 
 
 def test_a_sample_has_the_sizes_that_come() -> None:
