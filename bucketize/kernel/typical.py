@@ -69,7 +69,8 @@ def slices(workload: Workload, box: Box, count: int) -> tuple[Box, ...]:
     slice goes on to where the next one begins.
     """
     each = _growing(workload, box, FINE * count)
-    sizes = [least_size(workload, one) for one in each]
+    lows = Points([{s.name: s.lo for s in one} for one in each])
+    sizes: list[int] = lows.values(workload.size).tolist()
     step = NEARLY * (max(sizes) / max(min(sizes), 1)) ** (1 / count)
     starts: list[int] = []
     for k, size in enumerate(sizes):
