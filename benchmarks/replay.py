@@ -77,8 +77,8 @@ ZEN5 = Speed(
 them, the rest as others have measured."""
 TARGETS = {
     "emeraldrapids": Target("emeraldrapids", 16, 32, 48 << 10, 2 << 20, 300 << 20, HERE),
-    "znver4": Target("znver4", 16, 32, 32 << 10, 1 << 20, 32 << 20, HERE, speed=ZEN4, family="amd"),
-    "znver5": Target("znver5", 16, 32, 48 << 10, 1 << 20, 32 << 20, HERE, speed=ZEN5, family="amd"),
+    "znver4": Target("znver4", 16, 32, 32 << 10, 1 << 20, 32 << 20, HERE, speed=ZEN4, family="AMD"),
+    "znver5": Target("znver5", 16, 32, 48 << 10, 1 << 20, 32 << 20, HERE, speed=ZEN5, family="AMD"),
 }
 """The processors that recorded."""
 FOLDS = 6

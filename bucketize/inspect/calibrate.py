@@ -108,10 +108,12 @@ def calibrate(target: Target) -> Calibration:
 def least_hindered(alone: Speed, beside: Speed) -> Speed:
     """The speed of a core by itself, which is no slower at anything than one beside others.
 
-    Where it was, others were at work that these probes do not know of.
+    Where it was, others were at work that these probes do not know of. What prefetches are worth is
+    no speed: it stays as it was.
     """
     pairs = {name: (value, getattr(beside, name)) for name, value in asdict(alone).items()}
-    return Speed(**{n: min(both) if n in CYCLES_OF else max(both) for n, both in pairs.items()})
+    best = {n: min(both) if n in CYCLES_OF else max(both) for n, both in pairs.items()}
+    return Speed(**best | {"prefetch": alone.prefetch})
 
 
 def measured(target: Target, threads: int) -> tuple[Speed, float]:

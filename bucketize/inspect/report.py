@@ -99,7 +99,7 @@ def _regrets(program: Program, traffic: Traffic, count: int) -> dict[str, float]
     """By clone what is lost at those of its sizes that are among the most frequent."""
     taken: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for sizes, requests in _frequent(traffic.without_times(), count):
-        with suppress(BucketizeError, KeyError):  # rounded sizes that no clone serves; absent ones
+        with suppress(BucketizeError):  # rounded sizes that no clone serves
             clone = clone_at(program, "main", sizes)
             taken[clone] += [
                 (requests * mine, requests * best) for mine, best in _seconds(program, sizes)

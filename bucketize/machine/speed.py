@@ -67,7 +67,7 @@ def joined(a: Floats, b: Floats, overlap: Floats | float) -> Floats:
 
 C = TypeVar("C")
 
-FAMILIES = ("intel", "amd")
+FAMILIES = ("Intel", "AMD")
 """Of cores; those of no machine that was measured are of the first one. `inspect/cores` tells them
 apart by what a kernel takes."""
 

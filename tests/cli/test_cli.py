@@ -117,7 +117,7 @@ def test_the_machine_is_measured_and_shown(
 
 def speeds(machine: str) -> Calibration:
     when = "2026-01-01T00:00:00+00:00"
-    return Calibration(machine, TYPICAL, replace(TYPICAL, ghz=4.0), "intel", 2, 0.05, when)
+    return Calibration(machine, TYPICAL, replace(TYPICAL, ghz=4.0), "Intel", 2, 0.05, when)
 
 
 def test_dispatchers_are_listed(run: Run) -> None:

@@ -51,6 +51,7 @@ def test_a_core_by_itself_is_no_slower_than_one_beside_others() -> None:
     """A slow moment of the one is no moment of the other."""
     slow = replace(TYPICAL, loads=1.1, exp=13.3, l2=33.0, ghz=3.1)
     best = replace(TYPICAL, ghz=3.1)
+    assert least_hindered(replace(slow, prefetch=0.7), TYPICAL) == replace(best, prefetch=0.7)
     assert least_hindered(slow, TYPICAL) == least_hindered(TYPICAL, slow) == best
     its = calibrate(host())
     assert its.alone == least_hindered(its.alone, its.beside)

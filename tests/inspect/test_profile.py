@@ -242,7 +242,7 @@ def test_kernels_of_a_group_take_what_the_group_takes(
     strips: None, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
     monkeypatch.setattr(profile_module, "stopwatch", lambda threads: ticks)
-    one = loop_cost.FITTED["intel"]
+    one = loop_cost.FITTED["Intel"]
     monkeypatch.setattr(loop_cost, "FITTED", dict.fromkeys(loop_cost.FITTED, one))  # in NHWC
     exe = images(threads)
     x = np.random.default_rng(0).standard_normal((1, 8, 40, 24), dtype=np.float32)

@@ -113,7 +113,7 @@ def test_threads_have_the_speed_of_cores_that_all_work() -> None:
 
 
 def test_the_kinds_that_templates_count_are_those_that_have_constants() -> None:
-    assert KINDS.keys() | {"overlap"} == FITTED["intel"].keys()
+    assert KINDS.keys() | {"overlap"} == FITTED["Intel"].keys()
     for case in WORKLOADS:
         load = case.values[0]
         for template in candidates(load):

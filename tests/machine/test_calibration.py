@@ -30,7 +30,7 @@ from bucketize.machine.target import host, machine_of
 from bucketize.save.read import _target as restored
 
 FAST = replace(TYPICAL, ghz=5.0, l3=30.0)
-MINE = Calibration("a machine, 2 cores", FAST, replace(FAST, l3=15.0), "amd", 2, 0.05, "2026-01-01")
+MINE = Calibration("a machine, 2 cores", FAST, replace(FAST, l3=15.0), "AMD", 2, 0.05, "2026-01-01")
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ DAMAGED: dict[str, tuple[Any, str]] = {
     "another version's": (json.dumps({**asdict(MINE), "more": 1}), "of this version"),
     "a family that is none": (
         json.dumps({**asdict(MINE), "family": "z80"}),
-        "family is 'z80', not of intel, amd",
+        "family is 'z80', not of Intel, AMD",
     ),
     "a figure is missing": (
         json.dumps({**asdict(MINE), "alone": {"ghz": 3.0}}),
@@ -155,7 +155,7 @@ def test_a_faster_machine_is_expected_to_take_less_for_something_and_more_for_no
     slow = replace(host(), lanes=16, registers=32, l1=48 << 10, l2=2 << 20, l3=32 << 20)
     factor = 0.5 if figure in ("latency", "exp", "root") else 2.0
     better = replace(TYPICAL, **{figure: getattr(TYPICAL, figure) * factor})
-    able, constants = schedules(slow, True), FITTED["intel"]
+    able, constants = schedules(slow, True), FITTED["Intel"]
     products = [
         Product((rows,), columns, depth, cold_bytes=cold)
         for rows, columns, depth in ((1, 512, 512), (2, 64, 64), (256, 512, 512), (256, 64, 9000))

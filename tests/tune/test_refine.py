@@ -92,7 +92,7 @@ def mine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Calibratio
     monkeypatch.setenv("BUCKETIZE_CALIBRATE", "1")
     host.cache_clear()
     here.cache_clear()
-    its = Calibration(machine_of(host()), TYPICAL, TYPICAL, "amd", 2, 0.0, "2026-01-01")
+    its = Calibration(machine_of(host()), TYPICAL, TYPICAL, "AMD", 2, 0.0, "2026-01-01")
     write(its)
     host.cache_clear()
     yield its

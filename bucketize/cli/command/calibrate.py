@@ -28,9 +28,6 @@ UNITS = {
 }
 
 
-FAMILY = {"intel": "Intel", "amd": "AMD"}
-
-
 @click.command(short_help="Measure how fast this machine is: what default choices go by.")
 @click.option("--show", is_flag=True, help="Show what was measured; measure nothing.")
 @json_option
@@ -74,7 +71,7 @@ def shown(its: Calibration) -> str:
     lines = [
         f"{its.machine}",
         f"measured {its.when}; half of the rounds within {its.spread:.0%} of the best; "
-        f"cores like {FAMILY[its.family]}'s",
+        f"cores like {its.family}'s",
         f"{'':6}{''.join(f'{title:>9}' for title in columns)}",
     ]
     for name, unit in UNITS.items():
