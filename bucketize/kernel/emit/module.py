@@ -64,12 +64,16 @@ def module_text(name: str, body: Emit, triple: str, lanes: int = 1) -> str:
     return str(module)
 
 
-def optimised(text: str, wanted: Processor, *, loops: bool = True) -> str:
-    """The IR as LLVM's passes for the most speed leave it; `loops` may be unrolled, too."""
+def optimised(text: str, wanted: Processor) -> str:
+    """The IR, with what is written clumsily put right: the rest is written as it shall be.
+
+    Loops are unrolled, and values kept in registers, by who writes them: LLVM's passes for the
+    most speed take as long again as all of the compiler, and kernels are no faster for it.
+    """
     module, its = llvm.parse_assembly(text), machine(wanted)
     module.data_layout = str(its.target_data)
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
-    options.loop_unrolling = options.loop_vectorization = loops
-    builder = llvm.create_pass_builder(its, options)
-    builder.getModulePassManager().run(module, builder)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    passes.run(module, llvm.create_pass_builder(its, llvm.create_pipeline_tuning_options()))
     return str(module)

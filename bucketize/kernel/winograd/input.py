@@ -186,30 +186,20 @@ class Data:
         form, (high, wide), (y, x) = self.form, self.form.reach, self.form.axes
         block = Words(w, memory, form.block_names)
         step, phase_step = block.word("v_step"), w.mul(block.word("channels"), FLOAT_BYTES)
-        half = w.scratch(y.phases * y.size * wide * w.lanes * FLOAT_BYTES)
 
         def vector(v: ir.Value, _: Values) -> None:
             here, there = (w.item(p, w.mul(v, w.lanes)) for p in (source, target))
-
-            def column(j: ir.Value, _: Values) -> None:
-                top, to = w.at(here, w.mul(j, pixel)), w.item(half, w.mul(j, w.lanes))
+            columns = []
+            for j in range(wide):
+                top = w.at(here, w.mul(pixel, j))
                 values = [w.load(w.at(top, w.mul(line, i))) for i in range(high)]
-                for phase, transformed in enumerate(minimal.transformed(w, y, values)):
-                    for i, value in enumerate(transformed, phase * y.size):
-                        w.store(value, w.item(to, i * wide * w.lanes))
-
-            def row(phase: int, i: ir.Value, _: Values) -> None:
-                left = w.item(half, w.mul(w.add(i, phase * y.size), wide * w.lanes))
-                values = [w.load(w.item(left, j * w.lanes)) for j in range(wide)]
-                first = w.at(there, w.mul(w.mul(i, x.size), step))
-                transformed = minimal.transformed(w, x, values)
+                columns.append(minimal.transformed(w, y, values))
+            for i, phase, _ in y.places:
+                first = w.at(there, w.mul(step, i * x.size))
+                transformed = minimal.transformed(w, x, [c[phase][i] for c in columns])
                 for j, p, phases in x.places:  # those that an element has lie without gaps
                     to = w.at(first, w.mul(phase_step, phase * phases + p))
                     w.store(transformed[p][j], w.at(to, w.mul(step, j)))
-
-            w.loop(0, wide, column)
-            for phase in range(y.phases):
-                w.loop(0, y.products_of(phase), functools.partial(row, phase))
 
         w.loop(0, count, vector)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from llvmlite import ir
@@ -70,7 +71,7 @@ class Results:
         )
         store = Store(w, form, memory, place)
 
-        def line(i: ir.Value, column: ir.Value, values: Values) -> None:
+        def line(i: int, column: ir.Value, values: Values) -> None:
             def through_memory() -> None:
                 for j, value in enumerate(values):
                     row = w.add(w.mul(i, form.wide), j)
@@ -99,7 +100,7 @@ class Results:
         w: Writer,
         memory: ir.Value,
         frame: Words,
-        line: Callable[[ir.Value, ir.Value, Values], None],
+        line: Callable[[int, ir.Value, Values], None],
     ) -> ir.Value:
         """The lines of a patch, vector after vector: `line(which, column, its pixels)`.
 
@@ -108,26 +109,17 @@ class Results:
         form, (high, wide) = self.form, self.form.sizes
         step = Words(w, memory, form.block_names).word("m_step")
         products, count = frame.pointer("products"), frame.word("lines")
-        half = w.scratch(form.high * wide * w.lanes * FLOAT_BYTES)
 
         def vector(column: ir.Value, seen: Values) -> Values:
-            here = w.item(products, column)
-
-            def down(j: ir.Value, _: Values) -> None:
-                top, to = w.at(here, w.mul(j, step)), w.item(half, w.mul(j, w.lanes))
+            here, halves, total = w.item(products, column), [], seen[0]
+            for j in range(wide):
+                top = w.at(here, w.mul(step, j))
                 values = [w.load(w.at(top, w.mul(step, i * wide))) for i in range(high)]
-                for i, value in enumerate(minimal.results(w, form.high, values)):
-                    w.store(value, w.item(to, i * wide * w.lanes))
-
-            def row(i: ir.Value, seen: Values) -> Values:
-                left = w.item(half, w.mul(i, wide * w.lanes))
-                values = [w.load(w.item(left, j * w.lanes)) for j in range(wide)]
-                pixels = minimal.results(w, form.wide, values)
-                seen = [w.builder.fadd(seen[0], witness(w, pixels))]
-                line(i, column, pixels)
-                return seen
-
-            w.loop(0, wide, down)
-            return w.loop(0, count, row, seen)
+                halves.append(minimal.results(w, form.high, values))
+            for i in range(form.high):
+                pixels = minimal.results(w, form.wide, [half[i] for half in halves])
+                total = w.builder.fadd(total, witness(w, pixels))
+                w.when(w.compare(i, "<", count), functools.partial(line, i, column, pixels))
+            return [total]
 
         return w.loop(0, form.width, vector, [w.number(0)], step=w.lanes)[0]
