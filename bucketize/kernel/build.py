@@ -74,7 +74,7 @@ def _path(source: str, hint: str, wanted: Processor) -> Path:
     return cache_directory() / f"{kernel_name(source, hint, wanted)}.py"
 
 
-BUILD_S = 0.8  # to compile a kernel, about
+BUILD_S = 0.3  # to compile a kernel, about
 WORTH = 3  # kernels for each process beside this one, which has to start first, in 0.1 s
 
 

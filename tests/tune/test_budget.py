@@ -228,7 +228,7 @@ def test_no_confirmation_begins_that_would_take_much_longer_than_is_left(scene: 
 def test_who_calls_is_warned_of_what_was_not_reached(scene: Scene) -> None:
     said = rf"\d of {CLONES} clones have no verdict yet: main.* and \d more; the same call goes on"
     with pytest.warns(BucketizeWarning, match=said):
-        tune(model(), **scene.options(World(0.05, 2.5), SECONDS))
+        tune(model(), **scene.options(World(0.05, 2.5), 10.0))
     tune(model(), **scene.options(World(0.05, 2.5), None))
 
 
@@ -246,7 +246,7 @@ def test_the_summary_names_what_was_not_reached_and_how_to_go_on(
     assert json.loads(report.json())["unreached"] == names
     whole = Report(scene.worked(World(0.05, 2.5), None), 1.0, False)
     assert len(whole.summary().splitlines()) == 1
-    vars(whole)["searched"] = whole.searched[:1]
+    vars(whole)["searched"] = report.searched[:1]
     assert whole.summary().startswith("1 trial in 1 s, 0 failed, ")
 
 
