@@ -6,23 +6,16 @@ import importlib
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import numpy as np
-
 from bucketize.call import arrange_inputs
-from bucketize.errors import (
-    ArgumentError,
-    BucketizeError,
-    ShapeError,
-    TypeRelError,
-    unknown_name,
-    warn,
-)
+from bucketize.errors import ArgumentError, unknown_name
 from bucketize.html import html_heading, html_table
 from bucketize.inspect.explain import Explanation, explain, sizes_of
 from bucketize.ir import Module, Var
@@ -36,16 +29,16 @@ from bucketize.runtime.vm import Context
 from bucketize.save.write import save
 from bucketize.traffic.counter import Clones, TrafficCounter
 from bucketize.traffic.value import Traffic
-from bucketize.types import OptionalType, SequenceType, Symbol, Type, evaluate
+from bucketize.warm_up import in_order, warm
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bucketize.background import WarmUp
     from bucketize.inspect.report import ServingReport
     from bucketize.inspect.roofline import Roofline
 
 REPORTED = 64  # sizes: a few seconds on the largest models
-MOST_TIMES = 512  # of the least size: no window of a usual model is wider
 
 
 @dataclass
@@ -103,35 +96,6 @@ def _facts(routine: Routine) -> list[object]:
     return [len(calls), sum(call.why == LOGGED for call in calls), host]
 
 
-def rising_sizes(params: Iterable[Var]) -> Iterator[dict[str, int]]:
-    """The least sizes of the symbols but 0, and multiples: a window may want more than the least.
-
-    They double up to `MOST_TIMES`, none beyond its bound.
-    """
-    symbols = {s.name: s for p in params for s in p.type.symbols()}
-    before, times = None, 1
-    while times <= MOST_TIMES:
-        sizes = {name: _times(symbol, times) for name, symbol in symbols.items()}
-        if sizes == before:
-            return
-        yield sizes
-        before, times = sizes, 2 * times
-
-
-def _times(symbol: Symbol, times: int) -> int:
-    size = times * max(symbol.lo, 1)
-    return size if symbol.hi is None else min(size, symbol.hi)
-
-
-def _zero(type_: Type, sizes: Mapping[str, int]) -> Value:
-    """Zeros, of rank 0 if nobody knows it; no elements, nothing."""
-    if isinstance(type_, SequenceType):
-        return []
-    if isinstance(type_, OptionalType):
-        return None
-    return np.zeros([evaluate(d, sizes) for d in type_.axes], type_.dtype)
-
-
 @dataclass(frozen=True, eq=False)
 class _Serving:
     """What calls run on: an image, and contexts of it that no call uses."""
@@ -159,7 +123,7 @@ class Executable:
 
         """
         self.module = module
-        self._serving = _Serving(image)
+        self._serving, self._changing = _Serving(image), Lock()
         self._seconds = seconds
         self._params = self.program.routines["main"].params
         symbols = dict.fromkeys(s.name for p in self._params for s in p.type.symbols())
@@ -326,33 +290,59 @@ class Executable:
 
         """
         end = time.monotonic() + seconds
-        clones = self.program.clones
-        names = [n for n in self.program.routines if n != "main"] or ["main"]
-        if traffic is not None:
-            load = {n: traffic.load(clones[n].bucket) for n in names if n in clones}
-            names.sort(key=lambda name: -load.get(name, 0.0))
+        names = in_order(self.program, traffic)
         with shown(progress, progress_bar("warming up")) as tell:
             for i, name in enumerate(names):
                 if time.monotonic() >= end:
                     return names[i:]
                 if tell is not None:
                     tell(name, i, len(names))
-                routine = self.program.routines[name]
-                if not routine.refusal:
-                    self._warm_up(routine)
+                warm(self.program.routines[name], self._run)
         return []
 
-    def _warm_up(self, routine: Routine) -> None:
-        refused: BucketizeError | None = None
-        for sizes in rising_sizes(routine.params):
-            try:
-                self._run(routine.name, [_zero(p.type, sizes) for p in routine.params])
-            except (TypeRelError, ShapeError) as e:
-                refused = refused or e
-            else:
-                return
-        fault = f"{routine.name} stays cold: it runs at none of the sizes tried; at the least"
-        warn(f"{fault}: {refused}")
+    def warm_up_in_background(
+        self, *, traffic: Traffic | None = None, seconds: float = math.inf
+    ) -> WarmUp:
+        """As `warm_up`, while requests are served: of `compile(mod, lazy=True)`.
+
+        A clone that is not compiled yet is stood in for by the dynamic original, `main[fallback]`,
+        which is compiled before this returns; kernels are compiled by a process of their own. Each
+        clone serves from when it is ready on, at the latest when another shape comes. A clone that
+        was parsed, not made by `dispatch`, has no original, and compiles at its first use.
+
+        Args:
+            traffic: as that of `warm_up`.
+            seconds: after these no other clone is begun. What is cold then compiles at its first
+                use, or, of `compile(mod, lazy=True, strict=True)`, never: the original stays.
+
+        Returns:
+            What is on its way: to be looked at, waited for, or stopped.
+
+        Raises:
+            KernelError: the original cannot be compiled.
+            TypeRelError: it is not legal at any sizes.
+
+        """
+        # a compiler is loaded by who asks for it
+        module: Any = importlib.import_module("bucketize.background")
+        image = self.image
+        names, go_on = in_order(image.program, traffic), partial(self._go_on, image)
+        its: WarmUp = module.WarmUp(image, names, seconds, self._run, go_on)
+        return its
+
+    def _go_on(self, image: Image) -> bool:
+        """Have calls ask again what serves them; False if they are served by another image."""
+        with self._changing:
+            serving = self._serving
+            if serving.image is not image:
+                return False
+            self._serving = _Serving(image, clones=serving.clones)
+            with suppress(IndexError):
+                while True:
+                    context = serving.idle.pop()
+                    context.forget_routes()
+                    self._serving.idle.append(context)
+        return True
 
     def replace(self, new: Executable) -> None:
         """Serve by another executable of the same inputs and outputs from the next call on.
@@ -372,7 +362,8 @@ class Executable:
         mine, its = ((_signature(e._params), e.outputs) for e in (self, new))
         if mine != its:
             raise ArgumentError(f"{new!r} cannot stand for {self!r}: inputs or outputs differ")
-        self._serving = _Serving(new.image)
+        with self._changing:
+            self._serving = _Serving(new.image)
         self._params, self.module, self._seconds = new._params, new.module, new._seconds
 
     def save(self, path: str | Path) -> None:

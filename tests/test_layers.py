@@ -35,6 +35,8 @@ LAYERS = [
     ["runtime"],
     ["save"],
     ["inspect"],
+    ["warm_up"],
+    ["background"],
     ["executable"],
     ["log"],
     ["compiler"],

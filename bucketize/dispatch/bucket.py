@@ -30,6 +30,11 @@ def clone_name(function: str, clone: Clone) -> str:
     return f"{function}[{clone.label and clone.label + ':'}{parts}]"
 
 
+def fallback_name(function: str) -> str:
+    """The name of what serves the sizes that no bucket covers: the dynamic original."""
+    return f"{function}[fallback]"
+
+
 def clip(interval: Interval, symbol: Symbol) -> Interval | None:
     """The part of `interval` within the symbol's bounds, or None."""
     lo, hi = interval

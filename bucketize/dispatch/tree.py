@@ -9,7 +9,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Protocol, TypeAlias, cast, runtime_checkable
 
-from bucketize.dispatch.bucket import Bucket, clip, clone_name, intervals_by_symbol, narrowed
+from bucketize.dispatch.bucket import (
+    Bucket,
+    clip,
+    clone_name,
+    fallback_name,
+    intervals_by_symbol,
+    narrowed,
+)
 from bucketize.dispatch.limit import check_count, within_limit
 from bucketize.dispatch.pad import Padding, padded, tops_of
 from bucketize.dispatch.profile import Box, boxes_of
@@ -300,7 +307,7 @@ class _Leaves:
         if not self.fallback:
             sizes = tuple(self.intervals) or tuple(self.symbols.values())
             return out.emit_all(NO_BUCKET, sizes=sizes, buckets=self.shown, types=self.types)
-        name = f"{self.fn.name}[fallback]"
+        name = fallback_name(self.fn.name)
         self.functions[name] = replace(self.fn, name=name)
         return self._call(out, name)
 

@@ -199,9 +199,10 @@ def explain(sizes: dict[str, int], context: Context) -> Explanation:
 
 
 def _enter(context: Context, name: str, report: Explanation) -> None:
-    routine = context.image.program.routines[name]
-    report.clone, report.executor, report.arrangement = name, routine.executor, routine.arrangement
-    report.path.append(name)
+    routine = context.image.program.routines.serving(name)
+    report.clone, report.executor = routine.name, routine.executor
+    report.arrangement = routine.arrangement
+    report.path.append(routine.name)
 
 
 def _tell(

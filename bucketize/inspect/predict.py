@@ -62,7 +62,7 @@ def predicted(program: Program, sizes: Sizes, function: str = "main") -> Predict
     runs: list[tuple[KernelCall | Compute, Sizes, int]] = []
     for instruction, inside, times in way(program, function, sizes):
         if isinstance(instruction, Call):
-            clone = instruction.callee
+            clone = program.routines.serving(instruction.callee).name
         elif isinstance(instruction, RunSegment):
             segment = instruction.segment
             is_known = all(s in inside for s in segment.symbols)

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from bucketize.dispatch.bucket import fallback_name
 from bucketize.dispatch.tree import dispatch, is_dispatched
 from bucketize.errors import DispatchError
 from bucketize.ir import Clone, Function, Leaf, Module, check_module, decisions, specialise
@@ -99,7 +100,7 @@ def merge(  # noqa: PLR0913  options by name
     )
     starts = [_starts(ends.get(s.name, s), buckets) for s in question.symbols]
     its = question.answer(min(BUDGET, len(buckets)), worth, starts)
-    fallback = f"{function}[fallback]"
+    fallback = fallback_name(function)
     gone = {function, fallback, *clones}
     # asked for by name: a clone is made when it is asked for
     others = {name: mod.functions[name] for name in mod.functions if name not in gone}

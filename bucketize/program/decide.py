@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from bucketize.dispatch.bucket import fallback_name
 from bucketize.dispatch.tree import name_dims
 from bucketize.errors import (
     BucketizeError,
@@ -39,7 +40,7 @@ from bucketize.lower.pipeline import lower
 from bucketize.machine.target import Target
 from bucketize.ops import pad, reshape, strided_slice
 from bucketize.ops.dim import from_dims
-from bucketize.program.configuration import Configurations, defaults
+from bucketize.program.configuration import Configuration, Configurations, defaults
 from bucketize.program.cut import Cutter
 from bucketize.program.instruction import (
     AGREED,
@@ -97,18 +98,29 @@ class _Decider:
 
     def routine(self, name: str) -> Routine:
         """The function as instructions."""
-        configuration = self.configurations(name)
+        configuration = self.configuration(name)
         arrangement = USUAL if configuration is None else configuration.arrangement
         try:
             family = self._family(name) if arrangement == USUAL else None
             if family is not None:
                 return family.member(name)
-            return self._routine(self.module.functions[name], arrangement)
+            return self._routine(self._function(name), arrangement)
         except (TypeRelError, ShapeError) as e:
             refused = refusing(self.module, name, e)
             if refused is None:
                 raise
             return self._routine(refused)
+
+    def configuration(self, name: str) -> Configuration | None:
+        """What is known of a function, if it is one of the module's."""
+        return self.configurations(name) if name in self.module.functions else None
+
+    def _function(self, name: str) -> Function:
+        """The function; a fallback that the module does without is what its clones specialise."""
+        if name in self.module.functions:
+            return self.module.functions[name]
+        origins = (clone.origin for clone in self.module.clones.values() if clone.origin)
+        return next(replace(o, name=name) for o in origins if fallback_name(o.name) == name)
 
     def _family(self, name: str) -> Family | None:
         """The clones that differ from this one by bounds alone, and are lowered together."""
@@ -169,7 +181,7 @@ class _Decider:
         self, function: str, workload: Workload, able: Sequence[Template], default: Select
     ) -> tuple[Select, str]:
         """What the function's configuration says, or else the default, and which of both it is."""
-        configuration = self.configurations(function)
+        configuration = self.configuration(function)
         if configuration is None:
             return default, DEFAULT
         logged = configuration.implementations.get(workload.hash)

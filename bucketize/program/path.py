@@ -31,12 +31,13 @@ def way(program: Program, name: str, sizes: Sizes) -> Iterator[PathStep]:
 
 
 def clone_at(program: Program, name: str, sizes: Sizes) -> str:
-    """The function that a call of another begins with: the clone that serves the sizes, or itself.
+    """The function that a call of another begins with: what serves the sizes now, or itself.
 
     What comes behind is not looked at.
     """
     steps = (step.instruction for step in way(program, name, sizes))
-    return next((step.callee for step in steps if isinstance(step, Call)), name)
+    calls = (step.callee for step in steps if isinstance(step, Call))
+    return next((program.routines.serving(callee).name for callee in calls), name)
 
 
 def _walk(program: Program, code: Code, sizes: Sizes) -> Iterator[PathStep]:
@@ -46,8 +47,9 @@ def _walk(program: Program, code: Code, sizes: Sizes) -> Iterator[PathStep]:
             for step in _walk(program, block, sizes):
                 yield step._replace(times=times * step.times)
         if isinstance(instruction, Call):
-            callee = program.routines[instruction.callee]
+            callee = program.routines.serving(instruction.callee)
             pairs = zip(callee.params, instruction.args, strict=True)
             tensors = [(p, a) for p, a in pairs if a.type.is_tensor]
             shapes = [tuple(evaluate(d, sizes) for d in a.type.shape) for _, a in tensors]
-            yield from way(program, callee.name, bind_shapes([p for p, _ in tensors], shapes))
+            inside = bind_shapes([p for p, _ in tensors], shapes)
+            yield from _walk(program, callee.code, inside)

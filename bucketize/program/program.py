@@ -80,10 +80,18 @@ class Routines(Lazy[str, Routine], Mapping[str, Routine]):
         self._names = names
         self.is_closed = False
         """Whether what was not decided so far stays undecided."""
+        self.admitted: set[str] = set()
+        """What may be decided all the same."""
+        self.standby: dict[str, Routine] = {}
+        """What calls run in place of a routine, for as long as that is not ready."""
+
+    def serving(self, name: str) -> Routine:
+        """What a call of a routine runs now."""
+        return self.standby.get(name) or self[name]
 
     def make(self, name: str) -> Routine:
         """Decide one; raises CompileError where that is over."""
-        if self.is_closed:
+        if self.is_closed and name not in self.admitted:
             raise CompileError(f"{name} is not compiled, and compiling at a call is forbidden")
         return super().make(name)
 

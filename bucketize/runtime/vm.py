@@ -105,6 +105,11 @@ class Context:
             state = self._states[segment] = self.new_state(segment)
         return state
 
+    def forget_routes(self) -> None:
+        """Ask again where inputs go, and who is counted for it: what serves them has changed."""
+        self._seen.clear()
+        self._tally.forget_cells()
+
     def new_state(self, segment: Segment) -> State:
         """A table that is filled for no sizes yet."""
         return State(segment, self.image, self.arena)
@@ -204,7 +209,7 @@ class Context:
             return None
         if not all(a.type.is_tensor for a in (*call.args, *call.outs)):
             return None
-        callee = self.image.program.routines[call.callee]
+        callee = self.image.program.routines.serving(call.callee)
         shapes = [tuple([evaluate(d, sizes) for d in a.type.shape]) for a in call.args]
         route = self._route(callee, bind_shapes(callee.params, shapes))
         if route is not None:  # what the caller was told of the results holds at these sizes
@@ -255,7 +260,7 @@ def _read_sizes(_: Context, i: ReadSizes, registers: Registers, sizes: Sizes) ->
 
 def _call(context: Context, i: Call, registers: Registers, sizes: Sizes) -> None:
     """Write the results of the callee, if they are what the caller was told."""
-    routine = context.image.program.routines[i.callee]
+    routine = context.image.program.routines.serving(i.callee)
     _put(i.outs, context.invoke(routine, _all(registers, i.args)), registers, sizes)
 
 

@@ -66,11 +66,15 @@ class Tally:
     def new_cell(self, sizes: Mapping[str, int], clone: str) -> Cell:
         """The same of sizes that a clone serves, and that have none."""
         if len(self._cells) >= MOST_OF_TALLY:
-            self._counter.drain(self)
-            self._cells = {}
+            self.forget_cells()
         latencies = self._noted.setdefault(clone, Latencies())
         cell = self._cells[self._key(sizes)] = Cell(clone, latencies)
         return cell
+
+    def forget_cells(self) -> None:
+        """Hand on what was counted: all sizes are new, and another clone may serve them."""
+        self._counter.drain(self)
+        self._cells = {}
 
     def _key(self, sizes: Mapping[str, int]) -> Key:
         return tuple([sizes.get(symbol, 0) for symbol in self._counter.symbols])

@@ -1,23 +1,32 @@
-"""Warming up by a traffic: what is asked for most comes first, within a budget of seconds."""
+"""Warming up: what is asked for most comes first, within a budget of seconds, beside requests."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event, Thread
 
 import numpy as np
 import pytest
 
 import bucketize
 from bucketize import zoo
+from bucketize.background import WarmUp
 from bucketize.dispatch.tree import dispatch
+from bucketize.errors import CompileError, KernelError
 from bucketize.executable import Executable
+from bucketize.kernel import build
+from bucketize.op import Array
+from bucketize.text import constants, parse, show
 from bucketize.traffic.value import Traffic
 
 BUCKETS = [{"N": (1, 4)}, {"N": (4, 16)}, {"N": (16, 65)}]
 NAMES = ["main[N=1..3]", "main[N=4..15]", "main[N=16..64]"]
 
 
-def lazy() -> Executable:
+def lazy(*, strict: bool = False) -> Executable:
     mod = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 64)})
-    return bucketize.compile(dispatch(mod, lambda _: BUCKETS), lazy=True)
+    return bucketize.compile(dispatch(mod, lambda _: BUCKETS), lazy=True, strict=strict)
 
 
 def traffic(counts: dict[int, int]) -> Traffic:
@@ -50,3 +59,179 @@ def test_the_load_of_a_bucket_is_that_of_its_requests() -> None:
     assert mine.load({"S": (8, None)}) == 16
     assert mine.load({"N": (50, None)}) == 0
     assert mine.load({"H": (1, 2)}) == 30 + 16 + 7 * 27
+
+
+# --- in the background ----------------------------------------------------------------------------
+
+FALLBACK = "main[fallback]"
+
+
+def rows(count: int) -> Array:
+    return np.random.default_rng(count).standard_normal((count, 784), np.float32)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Event:
+    """Nothing is decided behind it: clones stay cold until it is set."""
+    opened, make = Event(), WarmUp._make
+
+    def held(self: WarmUp, *args: object) -> None:
+        assert opened.wait(60)
+        make(self, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(WarmUp, "_make", held)
+    return opened
+
+
+def served_by(exe: Executable, count: int) -> str:
+    return exe.explain(N=count).clone
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_the_original_serves_what_is_cold(gate: Event, *, strict: bool) -> None:
+    exe, x = lazy(strict=strict), rows(5)
+    warming = exe.warm_up_in_background(traffic=traffic({20: 1}))
+    (meanwhile,) = exe.run(x)
+    assert served_by(exe, 5) == FALLBACK
+    assert set(exe.routines) == {"main", FALLBACK}
+    assert warming.cold == [NAMES[2], *NAMES[:2]]
+    assert repr(warming) == "<warm-up, on its way: 3 clones are cold>"
+    gate.set()
+    assert warming.wait() == warming.cold == []
+    assert repr(warming) == "<warm-up, over: 0 clones are cold>"
+    (then,) = exe.run(x)
+    np.testing.assert_allclose(meanwhile, then, rtol=1e-5, atol=1e-6)
+    assert served_by(exe, 5) == NAMES[1]
+    requests = {bucket.clone: bucket.requests for bucket in exe.report().buckets}
+    assert requests == {FALLBACK: 1, NAMES[1]: 1}
+
+
+def test_a_clone_serves_as_soon_as_it_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, opened, make = Event(), Event(), WarmUp._make
+
+    def held(self: WarmUp, name: str, *args: object) -> None:
+        if name == NAMES[1]:
+            begun.set()
+            assert opened.wait(60)
+        make(self, name, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(WarmUp, "_make", held)
+    exe = lazy()
+    exe.run(rows(1))  # compiled at its first use: no original stands in for it
+    warming = exe.warm_up_in_background(traffic=traffic({20: 1}))
+    assert begun.wait(60)
+    assert [served_by(exe, n) for n in (2, 5, 20)] == [NAMES[0], FALLBACK, NAMES[2]]
+    opened.set()
+    assert warming.wait() == []
+
+
+def test_what_no_time_is_left_for_compiles_at_its_first_use() -> None:
+    exe = lazy()
+    assert exe.warm_up_in_background(seconds=0).wait() == NAMES
+    exe.run(rows(5))
+    assert served_by(exe, 5) == NAMES[1]
+
+
+def test_or_never_if_that_is_forbidden() -> None:
+    exe = lazy(strict=True)
+    with pytest.raises(CompileError, match="compiling at a call is forbidden"):
+        exe.run(rows(5))
+    assert exe.warm_up_in_background(seconds=0).wait() == NAMES
+    exe.run(rows(5))
+    assert served_by(exe, 5) == FALLBACK
+    with pytest.raises(CompileError, match="compiling at a call is forbidden"):
+        exe.run_clone(NAMES[1], rows(5))
+
+
+def test_who_stops_it_waits_for_the_clone_on_its_way(gate: Event) -> None:
+    exe = lazy()
+    warming = exe.warm_up_in_background()
+    warming._stopped.set()
+    assert warming.wait(timeout=0.01) == NAMES
+    gate.set()
+    assert len(warming.stop()) >= 2
+    exe.run(rows(60))
+    assert served_by(exe, 60) == NAMES[2]
+
+
+def test_what_went_wrong_is_told_to_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise KernelError("no room in the cache")
+
+    exe = lazy()
+    monkeypatch.setattr(WarmUp, "_make", fails)
+    warming = exe.warm_up_in_background()
+    with pytest.raises(KernelError, match="no room in the cache"):
+        warming.wait()
+    exe.run(rows(5))
+    assert served_by(exe, 5) == NAMES[1]
+
+
+def test_kernels_are_built_by_another_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made: list[str] = []
+    monkeypatch.setenv("BUCKETIZE_CACHE", str(tmp_path))
+    monkeypatch.setattr(build, "_built", {})
+    exe = lazy()
+    exe.run(rows(5))
+    compiled = build._compile
+    monkeypatch.setattr(build, "_compile", lambda *a: made.append("here") or compiled(*a))
+    warming = exe.warm_up_in_background(traffic=traffic({60: 1}))
+    made.clear()  # those of the original
+    assert warming.wait() == []
+    assert made == []
+
+
+def test_another_executable_takes_over(gate: Event) -> None:
+    exe, other = lazy(), lazy()
+    warming = exe.warm_up_in_background()
+    exe.replace(other)
+    gate.set()
+    assert warming.wait() == NAMES[1:]
+    assert exe.image is other.image
+    exe.run(rows(5))
+    assert served_by(exe, 5) == NAMES[1]
+
+
+def test_clones_that_were_parsed_have_no_original() -> None:
+    mod = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 64)})
+    mod = dispatch(mod, lambda _: BUCKETS)
+    exe = bucketize.compile(parse(show(mod), constants(mod)), lazy=True)
+    assert exe.warm_up_in_background().wait() == []
+    assert set(exe.routines) == {"main", *NAMES}
+
+
+def test_what_is_compiled_or_loaded_is_run(tmp_path: Path) -> None:
+    compiled = bucketize.compile(lazy().module)  # type: ignore[arg-type]
+    compiled.save(tmp_path / "mlp.bkt")
+    for exe in (compiled, bucketize.load(tmp_path / "mlp.bkt")):
+        assert exe.warm_up_in_background(seconds=0).wait() == NAMES
+        assert exe.warm_up_in_background().wait() == []
+        assert set(exe.routines) == {"main", *NAMES}
+
+
+def test_requests_from_many_threads_meanwhile() -> None:
+    exe, wrong = lazy(), list[int]()
+    want = {n: bucketize.compile(lazy().module).run(rows(n))[0] for n in (1, 5, 20, 64)}  # type: ignore[arg-type]
+    over = Event()
+
+    def ask(sizes: list[int], run: Callable[..., list[Array]]) -> None:
+        while not over.is_set():
+            for n in sizes:
+                (got,) = run(rows(n))
+                if not np.allclose(got, want[n], rtol=1e-4, atol=1e-5):
+                    wrong.append(n)
+
+    own = exe.context()
+    threads = [
+        Thread(target=ask, args=a) for a in (([1, 20], exe.run), ([64, 5], exe.run), ([5], own))
+    ]
+    for thread in threads:
+        thread.start()
+    warming = exe.warm_up_in_background()
+    assert warming.wait() == []
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong

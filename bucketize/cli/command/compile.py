@@ -99,7 +99,7 @@ def command(path: Path, exe: Executable) -> str | None:
 
 def candidates(exe: Executable) -> Iterator[parameter.Sizes]:
     """Sizes of each clone, from the least on; of the model where there are no clones."""
-    from bucketize.executable import rising_sizes
+    from bucketize.warm_up import rising_sizes
 
     routines, clones = exe.program.routines, exe.program.clones
     for name in clones or ["main"]:
