@@ -1,6 +1,6 @@
-"""Clones that are padded to the tops of their buckets, beside exact ones: does it ever pay?
+"""Clones that are padded to the tops of their buckets, beside exact ones.
 
-Buckets are `log`'s; the sizes are a top, the one below it, and the least of a bucket.
+Buckets are `log`'s: 1, 2 to 3, 4 to 7, and so on; sizes are tops, the least, and some between.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ def compiled(name: str, fixed: Mapping[str, int], symbol: str) -> dict[str, Any]
     """An executable for each policy."""
     mod = bucketize.from_onnx(zoo.build(name), bounds={symbol: (1, max(SIZES))})
     mod = bucketize.specialise(mod, **fixed)
-    return {
-        p: bucketize.compile(bucketize.dispatch(mod, log_dispatcher, policy=p)) for p in POLICIES
-    }
+    mods = {p: bucketize.dispatch(mod, log_dispatcher, policy=p) for p in POLICIES}
+    return {policy: bucketize.compile(its) for policy, its in mods.items()}
 
 
 def called(

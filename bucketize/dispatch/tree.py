@@ -89,7 +89,8 @@ def dispatch(
             one for the module.
         function: the name of what is cloned.
         policy: "exact" runs a clone at the true sizes; "pad" at its bucket's top, the result
-            cropped, where that is proved safe.
+            cropped, where that is proved safe. That is for shapes that have to be static: a plan
+            takes any size, so that it was never faster (docs/figures.md).
         fallback: whether sizes outside all buckets go to the dynamic original, `main[fallback]`;
             else they raise `NoBucketError`.
         limit: the most buckets. Where there would be more, the symbols that fewest operators see
