@@ -17,7 +17,7 @@ from bucketize.dispatch.tree import POLICIES
 from bucketize.timing import interleaved
 from dispatchers import log_dispatcher
 
-CASES = (
+CASES: tuple[tuple[str, dict[str, int], str], ...] = (
     ("mlp", {}, "N"),
     ("bert-mini", {"B": 1}, "S"),
     ("bert-mini", {"S": 16}, "B"),
