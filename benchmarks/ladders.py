@@ -1,0 +1,157 @@
+"""Buckets planned on one half of a traffic beside ladders, judged on the other half.
+
+A ladder has as many buckets as the budget: powers of two, uniform, percentiles (as many requests
+in each), padding (the same share of padding at most in each), cover (as few as the models say are
+within 1.1 of the best kernels). Along two symbols they are products. Each is timed at ten sizes
+that stand for equally many requests, all in turns: what stands for it is the mean over these, by
+that of the planned buckets, the median of several passes with the least and the greatest.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise, product
+
+import click
+
+import bucketize
+from benchmarks.figure import Figure
+from bucketize import zoo
+from bucketize.dispatch.bucket import Bucket
+from bucketize.executable import Executable
+from bucketize.ir import Module
+from bucketize.optimize.optimize import quantiles
+from bucketize.partition.value import Partition
+from bucketize.timing import interleaved
+from bucketize.traffic.value import Traffic
+from bucketize.types import Sizes
+from bucketize.zoo.traffics import traffic
+
+SYNTHETIC = ("uniform", "zipf", "log-normal", "bimodal", "queue")
+REAL = {"mlp": ("recommender",), "bert-mini": ("prompts", "chunks", "queries")}
+IMAGES = ("resnet18", "mobilenetv2")
+MODELS = (*REAL, *IMAGES)
+FIXED = {"mlp": {}, "bert-mini": {"B": 1}, **{name: {"N": 1} for name in IMAGES}}
+MOST = 512  # of a length, or of a side of an image
+BUDGETS = (1, 2, 4, 8)
+COVERED = 0.1
+POINTS, PASSES, ROUNDS = 10, 3, 3
+
+
+def of_model(name: str) -> Iterator[tuple[str, Traffic]]:
+    """The traffics that a model is asked with, by name."""
+    if name in IMAGES:
+        yield "images", traffic("images").scaled(H=0.8, W=0.8)
+        return
+    symbol = "N" if name == "mlp" else "S"
+    for its in (*REAL[name], *SYNTHETIC):
+        found = traffic(its).without_times()
+        found = found.renamed(**{found.symbols[0]: symbol})
+        scale = min(1.0, MOST / found.bounds[symbol][1]) if name != "mlp" else 1.0
+        yield its, found.scaled(**{symbol: scale})
+
+
+def cuts(name: str, its: Traffic, symbol: str, count: int) -> list[int]:
+    """Where the buckets of a ladder begin, behind the first: `count` of them at most."""
+    lo, hi = its.bounds[symbol]
+    at = [k / count for k in range(1, count)]
+    if name == "powers":
+        tops = [2**k for k in range(lo.bit_length(), hi.bit_length() + 1) if lo < 2**k <= hi]
+        places: Sequence[float] = tops[-(count - 1) :] if count > 1 else []
+    elif name == "uniform":
+        places = [lo + share * (hi + 1 - lo) for share in at]
+    elif name == "percentiles":
+        places = [size + 1 for size in its.quantiles(symbol, at)]
+    else:  # padding: tops rise by the same factor
+        places = [lo * ((hi + 1) / lo) ** share for share in at]
+    return sorted({math.ceil(place) for place in places if lo < place <= hi})
+
+
+def ladder(name: str, its: Traffic, budget: int) -> list[Bucket]:
+    """The buckets of a ladder: along two symbols the first one has the more."""
+    doubled = budget.bit_length() - 1
+    counts = [budget] if len(its.symbols) == 1 else [2 ** -(-doubled // 2), 2 ** (doubled // 2)]
+    sides = []
+    for symbol, count in zip(its.symbols, counts, strict=True):
+        lo, hi = its.bounds[symbol]
+        ends = pairwise([lo, *cuts(name, its, symbol, count), hi + 1])
+        sides.append([(symbol, interval) for interval in ends])
+    return [dict(each) for each in product(*sides)]
+
+
+def cover(plans: Sequence[Partition]) -> Partition:
+    """The fewest clones whose loss by the best kernels is at most `COVERED`."""
+    return next((plan for plan in plans if plan.loss <= COVERED), plans[-1])
+
+
+def sides(mod: Module, its: Traffic) -> tuple[dict[str, Executable], dict[str, str]]:
+    """Executables by their buckets, and which of them stands for what at which budget."""
+    plans = [bucketize.partition(mod, its, budget=k, worth=0) for k in BUDGETS]
+    wanted: dict[str, list[Bucket]] = {"cover": list(cover(plans).chosen.buckets)}
+    for budget, plan in zip(BUDGETS, plans, strict=True):
+        wanted[f"planned {budget}"] = list(plan.chosen.buckets)
+        for name in ("powers", "uniform", "percentiles", "padding"):
+            wanted[f"{name} {budget}"] = ladder(name, its, budget)
+    keys = {name: repr(sorted(map(repr, buckets))) for name, buckets in wanted.items()}
+    executables = {}
+    for name, buckets in wanted.items():
+        if keys[name] not in executables:
+            executables[keys[name]] = bucketize.compile(bucketize.dispatch(mod, fixed(buckets)))
+    return executables, keys
+
+
+def fixed(buckets: list[Bucket]) -> Callable[[object], list[Bucket]]:
+    """A dispatcher that gives these."""
+    return lambda _: buckets
+
+
+def judged(
+    name: str, executables: Mapping[str, Executable], points: Sequence[Sizes]
+) -> list[dict[str, float]]:
+    """The mean seconds of each executable, in each pass."""
+    passes = []
+    for _ in range(PASSES):
+        total = dict.fromkeys(executables, 0.0)
+        for sizes in points:
+            inputs = zoo.inputs(name, {**FIXED[name], **sizes})
+            calls = {key: partial(exe.run, **inputs) for key, exe in executables.items()}
+            for key, taken in interleaved(calls, least=ROUNDS, before=calls).items():
+                total[key] += statistics.median(taken) / len(points)
+        passes.append(total)
+    return passes
+
+
+def measured(name: str, its: Traffic) -> Iterator[tuple[str, int, list[float]]]:
+    """What each takes by the planned buckets of its budget, in each pass; with how many clones."""
+    first, second = its.halves()
+    bounds = its.bounds
+    mod = bucketize.from_onnx(zoo.build(name))
+    mod = bucketize.specialise(mod, **FIXED[name], **bounds)
+    executables, keys = sides(mod, first)
+    passes = judged(name, executables, quantiles(second, POINTS))
+    for what, key in keys.items():
+        planned = keys[f"planned {what.split()[-1]}"] if what != "cover" else keys["planned 1"]
+        ratios = [taken[key] / taken[planned] for taken in passes]
+        yield what, len(executables[key].program.clones), ratios
+
+
+@click.command()
+@click.option("-m", "--model", "models", multiple=True, type=click.Choice(MODELS), help="All.")
+def main(models: Sequence[str]) -> None:
+    """Print a row for each ladder, budget, traffic and model."""
+    for name in models or MODELS:
+        for called, its in of_model(name):
+            for what, clones, ratios in measured(name, its):
+                middle, low, high = statistics.median(ratios), min(ratios), max(ratios)
+                row = f"{name}, {called}, {what}, {clones} clones"
+                click.echo(f"{row}: {middle:.3f} ({low:.3f} to {high:.3f})")
+
+
+def quick() -> list[Figure]:
+    """The perceptron, asked as a recommender is, by powers of two."""
+    (_, its), *_ = of_model("mlp")
+    found = {what: ratios for what, _, ratios in measured("mlp", its)}
+    return [Figure.of("mlp, recommender, 8 powers of two by planned", "", found["powers 8"])]
