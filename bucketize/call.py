@@ -62,7 +62,11 @@ def no_memory(shape: Sequence[int], dtype: np.dtype[Any]) -> ShapeError:
 
 def shapes_of(values: Sequence[Value]) -> tuple[Any, ...]:
     """The shapes of arrays; of a list a tuple of those of its elements, None of nothing."""
-    return tuple([v.shape if isinstance(v, np.ndarray) else v and shapes_of(v) for v in values])
+    return tuple([v.shape if isinstance(v, np.ndarray) else _inside(v) for v in values])
+
+
+def _inside(value: Value) -> tuple[Any, ...] | None:
+    return None if value is None else shapes_of(value)
 
 
 def bind_shapes(

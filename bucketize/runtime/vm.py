@@ -127,9 +127,12 @@ class Context:
                 raise too_deep() from e
             raise
         if is_request:  # here, as to call what counts would cost as much as the count
-            now, cell = perf_counter(), self._seen[routine].cell
-            if cell is None or now >= self._tally.end:
-                cell = self._cell(routine, now)
+            now, seen, tally = perf_counter(), self._seen[routine], self._tally
+            cell = seen.cell
+            if cell is None:
+                cell = seen.cell = tally.by_shapes.get(seen.shapes)
+            if cell is None or now >= tally.end:
+                cell = seen.cell = self._cell(seen, routine, now)
             cell.requests += 1
             if left:
                 self._left = left - 1
@@ -139,16 +142,16 @@ class Context:
                 self._left = self._stands_for - 1
         return results
 
-    def _cell(self, routine: Routine, now: float) -> Cell:
-        """What counts the routine's last call, which returned now."""
-        tally, seen = self._tally, self._seen[routine]
+    def _cell(self, seen: _Route, routine: Routine, now: float) -> Cell:
+        """What counts the routine's last call, which went this way and returned now."""
+        tally = self._tally
         if now >= tally.end:
             tally.turn(now)
         cell = tally.cell(seen.sizes)
         if cell is None:
             clone = clone_at(self.image.program, routine.name, seen.sizes)
             cell = tally.new_cell(seen.sizes, clone)
-        seen.cell = cell
+        tally.remember(seen.shapes, cell)
         return cell
 
     def invoke(self, routine: Routine, arrays: Sequence[Value]) -> list[Value]:

@@ -45,7 +45,10 @@ class Cell:
 class Tally:
     """Requests by size, of one context, in one bin of time: one call at a time adds."""
 
-    __slots__ = ("__weakref__", "_cells", "_counter", "_noted", "clones", "end", "time")
+    __slots__ = (
+        *("__weakref__", "_cells", "_counter", "_noted"),
+        *("by_shapes", "clones", "end", "time"),
+    )
 
     def __init__(self, counter: TrafficCounter, clones: Clones) -> None:
         self.clones = clones
@@ -53,6 +56,8 @@ class Tally:
         self.time, self.end = 0, 0.0
         """The second that the bin began with; when it is over, as `time.perf_counter` tells."""
         self._cells: dict[Key, Cell] = {}
+        self.by_shapes: dict[object, Cell] = {}
+        """Cells by shapes of inputs that came, which are at hand before sizes are."""
         self._noted: Clones = {}
         self._counter = counter
 
@@ -71,10 +76,16 @@ class Tally:
         cell = self._cells[self._key(sizes)] = Cell(clone, latencies)
         return cell
 
+    def remember(self, shapes: object, cell: Cell) -> None:
+        """Find the cell by these shapes from now on; the same sizes may come by many."""
+        if len(self.by_shapes) >= MOST_OF_TALLY:
+            self.by_shapes = {}
+        self.by_shapes[shapes] = cell
+
     def forget_cells(self) -> None:
         """Hand on what was counted: all sizes are new, and another clone may serve them."""
         self._counter.drain(self)
-        self._cells = {}
+        self._cells, self.by_shapes = {}, {}
 
     def _key(self, sizes: Mapping[str, int]) -> Key:
         return tuple([sizes.get(symbol, 0) for symbol in self._counter.symbols])

@@ -24,7 +24,7 @@ from bucketize.traffic.counter import MOST_OF_TALLY, MOST_SIZES, MOST_TIMES, Tra
 from bucketize.traffic.drift import changes
 from bucketize.traffic.latency import Latencies
 from bucketize.traffic.value import Traffic
-from bucketize.types import Symbol, tensor
+from bucketize.types import AnyDim, Symbol, tensor
 from dispatchers import from_file, from_traffic
 
 
@@ -126,6 +126,22 @@ def test_requests_are_counted_and_nothing_else() -> None:
     assert exe.traffic is not None
     assert exe.traffic.histogram("N") == {3: 2}
     assert repr(exe.traffic) == "<2 requests of 1 sizes of N>"
+
+
+def test_sizes_that_come_by_many_shapes_are_one() -> None:
+    """The second axis is known at a run only, and no symbol's."""
+    x = Var("data", tensor("float32", Symbol("N", 1, 64), AnyDim()))
+    b = Builder()
+    exe = bucketize.compile(Module({"main": b.function("main", [x], [b.emit(ops.relu, x)])}))
+    run = exe.context()
+    for width in range(1, MOST_OF_TALLY + 9):
+        run(np.zeros((2 + width % 2, width), np.float32))
+    found = exe.traffic
+    assert found is not None
+    half = MOST_OF_TALLY // 2 + 4
+    assert found.histogram("N") == {2: half, 3: half}
+    (tally,) = (tally for _, tally in exe._counter._tallies)
+    assert len(tally.by_shapes) <= MOST_OF_TALLY
 
 
 def test_threads_count_exactly() -> None:
