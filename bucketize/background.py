@@ -35,8 +35,8 @@ class WarmUp:
         self._end = time.monotonic() + seconds
         self._cold = list(names)
         routines = image.program.routines
-        made = routines.made()
-        standby = {name: original(image.program, name) for name in names if name not in made}
+        decided = routines.made()
+        standby = {name: original(image.program, name) for name in names if name not in decided}
         for routine in {id(r): r for r in standby.values() if r}.values():
             warm(routine, run)
         routines.standby.update({name: r for name, r in standby.items() if r})

@@ -31,7 +31,6 @@ from bucketize.cli.command.bench import missing
 from bucketize.errors import BucketizeError, EngineError
 from bucketize.machine.target import host
 
-pytestmark = pytest.mark.usefixtures("few_registers")
 
 Patch = pytest.MonkeyPatch
 RIGHT, WRONG, ODD = (
