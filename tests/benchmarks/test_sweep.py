@@ -31,7 +31,6 @@ from bucketize.cli.command.bench import missing
 from bucketize.errors import BucketizeError, EngineError
 from bucketize.machine.target import host
 
-
 Patch = pytest.MonkeyPatch
 RIGHT, WRONG, ODD = (
     [np.array(values, np.float32)] for values in ([1.0, 2.0], [1.0, 3.0], [9.0, 2.0])
