@@ -1,10 +1,11 @@
 """Buckets planned on one half of a traffic beside ladders, judged on the other half.
 
 A ladder has as many buckets as the budget: powers of two, uniform, percentiles (as many requests
-in each), padding (the same share of padding at most in each), cover (as few as the models say are
-within 1.1 of the best kernels). Along two symbols they are products. Each is timed at ten sizes
-that stand for equally many requests, all in turns: what stands for it is the mean over these, by
-that of the planned buckets, the median of several passes with the least and the greatest.
+in each), padding (the same share of padding at most in each). Cover has as few as the models say
+are within 1.1 of the best kernels, and stands beside one planned clone. Along two symbols ladders
+are products. Each is timed at ten sizes that stand for equally many requests, all in turns: what
+stands for it is the mean over these, by that of the planned buckets, the median of several passes
+with the least and the greatest.
 """
 
 from __future__ import annotations
@@ -99,11 +100,11 @@ def sides(mod: Module, its: Traffic) -> tuple[dict[str, Executable], dict[str, s
     executables = {}
     for name, buckets in wanted.items():
         if keys[name] not in executables:
-            executables[keys[name]] = bucketize.compile(bucketize.dispatch(mod, fixed(buckets)))
+            executables[keys[name]] = bucketize.compile(bucketize.dispatch(mod, giving(buckets)))
     return executables, keys
 
 
-def fixed(buckets: list[Bucket]) -> Callable[[object], list[Bucket]]:
+def giving(buckets: list[Bucket]) -> Callable[[object], list[Bucket]]:
     """A dispatcher that gives these."""
     return lambda _: buckets
 

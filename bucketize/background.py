@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Event, Thread
 
 from bucketize.dispatch.bucket import fallback_name
-from bucketize.kernel.build import Builders, is_built
+from bucketize.kernel.build import Builders, Building, is_built
 from bucketize.link.image import Image
 from bucketize.link.link import sources
-from bucketize.op import Value
 from bucketize.program.program import Program, Routine
+from bucketize.runtime.vm import Context
 from bucketize.warm_up import warm
 
 
@@ -19,28 +19,26 @@ class WarmUp:
     """Clones on their way, beside requests: see `Executable.warm_up_in_background`."""
 
     def __init__(
-        self,
-        image: Image,
-        names: Sequence[str],
-        seconds: float,
-        run: Callable[[str, Sequence[Value]], object],
-        go_on: Callable[[], bool],
+        self, image: Image, names: Sequence[str], seconds: float, refresh: Callable[[], bool]
     ) -> None:
-        """Begin; what stands in for the clones is decided and run first.
+        """Begin: what stands in for the clones is compiled and run first.
 
-        `run` runs a routine; `go_on` has calls ask again what serves them, and says whether it is
-        still the image that does.
+        `refresh` has calls ask again what serves them; it says whether that is still the image.
         """
-        self._image, self._run, self._go_on = image, run, go_on
+        self._image, self._refresh, self._run = image, refresh, Context(image).enter
         self._end = time.monotonic() + seconds
-        self._cold = list(names)
-        routines = image.program.routines
-        decided = routines.made()
-        standby = {name: original(image.program, name) for name in names if name not in decided}
-        for routine in {id(r): r for r in standby.values() if r}.values():
-            warm(routine, run)
-        routines.standby.update({name: r for name, r in standby.items() if r})
-        go_on()
+        program, standby = image.program, dict[str, Routine]()
+        for name in names:
+            original = None if _is_ready(image, name) else _original(program, name)
+            if original is not None:
+                standby[name] = original
+            elif name not in program.clones:  # a tree of decisions, or what clones call
+                _admitted(program, name)
+        originals = {routine.name: routine for routine in standby.values()}
+        self._compile(originals.values())
+        self._cold = [name for name in names if name not in originals]
+        program.routines.stand_in(standby)
+        refresh()
         self._stopped = Event()
         self._error: BaseException | None = None
         self._thread = Thread(target=self._work, name="bucketize warm-up", daemon=True)
@@ -75,33 +73,46 @@ class WarmUp:
 
     def stop(self) -> list[str]:
         """Begin no other clone, and wait for the one that is on its way; as `wait`."""
-        self._stopped.set()
+        self.give_way()
         return self.wait()
+
+    def give_way(self) -> None:
+        """The same, whatever went wrong: another one begins."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _compile(self, originals: Iterable[Routine]) -> None:
+        """Have the kernels of what stands in, with other processes, and run each once."""
+        program = self._image.program
+        with Building(program.target.processor) as building:
+            for routine in originals:
+                building.want(sources(program, routine.segments()))
+            building.finish()
+        for routine in originals:
+            warm(routine, self._run)
 
     def _work(self) -> None:
         routines = self._image.program.routines
         try:
             with Builders(self._image.program.target.processor) as builders:
                 for name in self.cold:
-                    if self._stopped.is_set() or time.monotonic() >= self._end:
+                    late = self._stopped.is_set() or time.monotonic() >= self._end
+                    if late or not self._refresh():
                         break
                     self._make(name, builders)
                     self._cold.remove(name)
-                    routines.standby.pop(name, None)
-                    if not self._go_on():
-                        break
+                    routines.take_over([name])
         except BaseException as e:  # told to who waits
             self._error = e
         finally:
             if not routines.is_closed:
-                routines.standby.clear()
-                self._go_on()
+                routines.take_over(self._cold)
+            self._refresh()
 
     def _make(self, name: str, builders: Builders) -> None:
         """Decide a clone, have its kernels built elsewhere, link it and run it."""
         program = self._image.program
-        program.routines.admitted.add(name)
-        routine = program.decide(name)
+        routine = _admitted(program, name)
         compiled = bool(program.sources)  # a file has its kernels, and no source
         needed = sources(program, routine.segments()) if compiled else {}
         for source, hint in needed.items():
@@ -110,11 +121,28 @@ class WarmUp:
         warm(routine, self._run)
 
 
-def original(program: Program, name: str) -> Routine | None:
-    """What a clone specialises, decided; None where nobody knows it."""
+def _is_ready(image: Image, name: str) -> bool:
+    """Whether a routine is decided and linked."""
+    routine = image.program.routines.made().get(name)
+    return routine is not None and all(map(image.is_linked, routine.segments()))
+
+
+def _original(program: Program, name: str) -> Routine | None:
+    """What a clone specialises; None where nobody knows it, or where it takes other inputs.
+
+    A padded clone's takes extents, too. One that is legal at no sizes stands in for nobody.
+    """
     clone = program.clones.get(name)
-    if clone is None or clone.origin is None:
+    if clone is None or clone.origin is None or clone.policy != "exact":
         return None
-    whole = fallback_name(clone.origin.name)
-    program.routines.admitted.add(whole)
-    return program.decide(whole)
+    routine = _admitted(program, fallback_name(clone.origin.name))
+    return None if routine.refusal else routine
+
+
+def _admitted(program: Program, name: str) -> Routine:
+    """A routine, decided whether or not that is over for calls."""
+    program.routines.admitted.add(name)
+    try:
+        return program.decide(name)
+    finally:
+        program.routines.admitted.discard(name)

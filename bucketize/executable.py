@@ -124,6 +124,8 @@ class Executable:
         """
         self.module = module
         self._serving, self._changing = _Serving(image), Lock()
+        self._warm_up: WarmUp | None = None
+        self._warming = Lock()
         self._seconds = seconds
         self._params = self.program.routines["main"].params
         symbols = dict.fromkeys(s.name for p in self._params for s in p.type.symbols())
@@ -243,6 +245,9 @@ class Executable:
 
         return run
 
+    def _enter(self, routine: Routine, inputs: Sequence[Value]) -> list[Value]:
+        return self._run(routine.name, inputs)
+
     def _run(self, name: str, inputs: Sequence[Value], is_request: bool = False) -> list[Value]:
         serving = self._serving  # read once: another may come meanwhile
         try:
@@ -297,7 +302,7 @@ class Executable:
                     return names[i:]
                 if tell is not None:
                     tell(name, i, len(names))
-                warm(self.program.routines[name], self._run)
+                warm(self.program.routines[name], self._enter)
         return []
 
     def warm_up_in_background(
@@ -307,8 +312,10 @@ class Executable:
 
         A clone that is not compiled yet is stood in for by the dynamic original, `main[fallback]`,
         which is compiled before this returns; kernels are compiled by a process of their own. Each
-        clone serves from when it is ready on, at the latest when another shape comes. A clone that
-        was parsed, not made by `dispatch`, has no original, and compiles at its first use.
+        clone serves from when it is ready on, in a context of one's own and after `replace` from
+        when another shape comes. A clone that is padded, or was parsed and not made by `dispatch`,
+        has no original, and compiles at its first use. One warm-up that is on its way gives way to
+        another; a child of a fork has none, and what stood in stands in until one begins there.
 
         Args:
             traffic: as that of `warm_up`.
@@ -320,28 +327,32 @@ class Executable:
 
         Raises:
             KernelError: the original cannot be compiled.
-            TypeRelError: it is not legal at any sizes.
 
         """
         # a compiler is loaded by who asks for it
         module: Any = importlib.import_module("bucketize.background")
-        image = self.image
-        names, go_on = in_order(image.program, traffic), partial(self._go_on, image)
-        its: WarmUp = module.WarmUp(image, names, seconds, self._run, go_on)
+        with self._warming:
+            if self._warm_up is not None:
+                self._warm_up.give_way()
+            image = self.image
+            names, refresh = in_order(image.program, traffic), partial(self._refresh, image)
+            its: WarmUp = module.WarmUp(image, names, seconds, refresh)
+            self._warm_up = its
         return its
 
-    def _go_on(self, image: Image) -> bool:
+    def _refresh(self, image: Image) -> bool:
         """Have calls ask again what serves them; False if they are served by another image."""
         with self._changing:
             serving = self._serving
             if serving.image is not image:
                 return False
-            self._serving = _Serving(image, clones=serving.clones)
+            renewed = _Serving(image, clones=serving.clones)
             with suppress(IndexError):
                 while True:
                     context = serving.idle.pop()
                     context.forget_routes()
-                    self._serving.idle.append(context)
+                    renewed.idle.append(context)
+            self._serving = renewed
         return True
 
     def replace(self, new: Executable) -> None:
@@ -471,7 +482,7 @@ class Executable:
             raise ArgumentError(f"sizes are given by name, as in {how}, got {unnamed[0]!r}")
         sizes = sizes_of(self.program.routines["main"].params, shapes)
         report = explain(sizes, Context(self.image))
-        if self.module is not None:
+        if self.module is not None and report.clone in self.module.functions:
             # these load all templates, which a loaded executable does without
             report.expected = partial(self._expected, sizes)
             module: Any = importlib.import_module("bucketize.lower.alternative")

@@ -29,14 +29,14 @@ def in_order(program: Program, traffic: Traffic | None) -> list[str]:
     return names
 
 
-def warm(routine: Routine, run: Callable[[str, Sequence[Value]], object]) -> None:
+def warm(routine: Routine, run: Callable[[Routine, Sequence[Value]], object]) -> None:
     """Run a routine once, at its smallest legal sizes; one that is not legal is passed by."""
     if routine.refusal:
         return
     refused: BucketizeError | None = None
     for sizes in rising_sizes(routine.params):
         try:
-            run(routine.name, [_zero(p.type, sizes) for p in routine.params])
+            run(routine, [_zero(p.type, sizes) for p in routine.params])
         except (TypeRelError, ShapeError) as e:
             refused = refused or e
         else:

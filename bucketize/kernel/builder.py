@@ -27,7 +27,10 @@ def main() -> None:
             error = None
         except Exception as e:  # whatever numba raises is told to who asked
             error = f"{type(e).__name__}: {e}"
-        said.write(json.dumps(error) + "\n")
+        try:
+            said.write(json.dumps(error) + "\n")
+        except BrokenPipeError:  # who asked has gone
+            return
 
 
 def _line(message: Warning | str, *_where: object, **_line: object) -> str:

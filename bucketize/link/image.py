@@ -88,6 +88,10 @@ class Image:
     def __repr__(self) -> str:
         return f"<image of {self.program!r}, {len(self._linked.made())} segments linked>"
 
+    def is_linked(self, segment: Segment) -> bool:
+        """Whether it was linked already."""
+        return segment in self._linked.made()
+
     def linked(self, segment: Segment) -> Linked:
         """The segment's kernels and constants."""
         return self._linked[segment]

@@ -119,8 +119,11 @@ class _Decider:
         """The function; a fallback that the module does without is what its clones specialise."""
         if name in self.module.functions:
             return self.module.functions[name]
-        origins = (clone.origin for clone in self.module.clones.values() if clone.origin)
-        return next(replace(o, name=name) for o in origins if fallback_name(o.name) == name)
+        for clone in self.module.clones.values():
+            origin = clone.origin if clone.policy == "exact" else None
+            if origin is not None and fallback_name(origin.name) == name:
+                return replace(origin, name=name)
+        raise KeyError(name)
 
     def _family(self, name: str) -> Family | None:
         """The clones that differ from this one by bounds alone, and are lowered together."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,6 +84,19 @@ class Routines(Lazy[str, Routine], Mapping[str, Routine]):
         """What may be decided all the same."""
         self.standby: dict[str, Routine] = {}
         """What calls run in place of a routine, for as long as that is not ready."""
+        self.turn = 0
+        """How often that changed: who remembers what serves a call asks again."""
+
+    def stand_in(self, standby: Mapping[str, Routine]) -> None:
+        """Have calls of routines run others."""
+        self.standby |= standby
+        self.turn += 1
+
+    def take_over(self, names: Iterable[str]) -> None:
+        """Have calls of these run themselves."""
+        for name in names:
+            self.standby.pop(name, None)
+        self.turn += 1
 
     def serving(self, name: str) -> Routine:
         """What a call of a routine runs now."""

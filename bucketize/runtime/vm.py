@@ -75,9 +75,6 @@ class _Route:
 class Context:
     """What a call in flight needs of its own; one call at a time."""
 
-    _tally: Tally
-    """What counts its requests, if it has any."""
-
     def __init__(self, image: Image, tally_of: Callable[[object], Tally] | None = None) -> None:
         """An empty context: arena and tables come with the first calls; `tally_of` gives a tally.
 
@@ -92,8 +89,8 @@ class Context:
         self._seen: dict[Routine, _Route] = {}
         self._left, self._stands_for = 0, 1
         """How many requests come before the next that is timed, and for how many it stands."""
-        if tally_of is not None:
-            self._tally = tally_of(self)
+        self._turn = image.program.routines.turn
+        self._tally = None if tally_of is None else tally_of(self)
 
     def __repr__(self) -> str:
         return f"<context with {len(self._states)} segments, an arena of {self.arena.nbytes} bytes>"
@@ -107,8 +104,10 @@ class Context:
 
     def forget_routes(self) -> None:
         """Ask again where inputs go, and who is counted for it: what serves them has changed."""
+        self._turn = self.image.program.routines.turn
         self._seen.clear()
-        self._tally.forget_cells()
+        if self._tally is not None:
+            self._tally.forget_cells()
 
     def new_state(self, segment: Segment) -> State:
         """A table that is filled for no sizes yet."""
@@ -126,13 +125,15 @@ class Context:
             if is_too_deep(e):
                 raise too_deep() from e
             raise
-        if is_request:  # here, as to call what counts would cost as much as the count
-            now, seen, tally = perf_counter(), self._seen[routine], self._tally
+        tally = self._tally
+        if is_request and tally is not None:
+            # here, as to call what counts would cost as much as the count
+            now, seen = perf_counter(), self._seen[routine]
             cell = seen.cell
             if cell is None:
                 cell = seen.cell = tally.by_shapes.get(seen.shapes)
             if cell is None or now >= tally.end:
-                cell = seen.cell = self._cell(seen, routine, now)
+                cell = seen.cell = self._cell(tally, seen, routine, now)
             cell.requests += 1
             if left:
                 self._left = left - 1
@@ -142,9 +143,8 @@ class Context:
                 self._left = self._stands_for - 1
         return results
 
-    def _cell(self, seen: _Route, routine: Routine, now: float) -> Cell:
+    def _cell(self, tally: Tally, seen: _Route, routine: Routine, now: float) -> Cell:
         """What counts the routine's last call, which went this way and returned now."""
-        tally = self._tally
         if now >= tally.end:
             tally.turn(now)
         cell = tally.cell(seen.sizes)
@@ -160,6 +160,8 @@ class Context:
         seen = self._seen.get(routine)
         again = seen is not None and seen.shapes == shapes
         if seen is None or not again:
+            if self._turn != self.image.program.routines.turn:
+                self.forget_routes()
             sizes = bind_shapes(routine.params, shapes)
             seen = _Route(shapes, sizes, self._route(routine, sizes))
             self._seen[routine] = seen

@@ -6,11 +6,13 @@ import ctypes
 import errno
 import gc
 import importlib.util
+import json
 import os
 import py_compile
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -376,3 +378,14 @@ def test_the_collector_is_left_as_it_was(cache: Path, is_on: bool) -> None:
         assert gc.isenabled() == is_on
     finally:
         gc.enable()
+
+
+def test_a_builder_whose_parent_has_gone_ends_without_a_word() -> None:
+    command = [sys.executable, "-m", "bucketize.kernel.builder"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:  # type: ignore[call-overload]
+        process.stdout.close()
+        process.stdin.write(json.dumps(["no source", "none", asdict(processor())]) + "\n")
+        process.stdin.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (0, "")

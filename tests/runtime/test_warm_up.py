@@ -12,6 +12,7 @@ import pytest
 import bucketize
 from bucketize import zoo
 from bucketize.background import WarmUp
+from bucketize.dispatch.bucket import Bucket
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import CompileError, KernelError
 from bucketize.executable import Executable
@@ -20,13 +21,16 @@ from bucketize.op import Array
 from bucketize.text import constants, parse, show
 from bucketize.traffic.value import Traffic
 
-BUCKETS = [{"N": (1, 4)}, {"N": (4, 16)}, {"N": (16, 65)}]
+BUCKETS: list[Bucket] = [{"N": (1, 4)}, {"N": (4, 16)}, {"N": (16, 65)}]
 NAMES = ["main[N=1..3]", "main[N=4..15]", "main[N=16..64]"]
 
 
-def lazy(*, strict: bool = False) -> Executable:
+def lazy(
+    buckets: list[Bucket] = BUCKETS, *, strict: bool = False, policy: str = "exact"
+) -> Executable:
     mod = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 64)})
-    return bucketize.compile(dispatch(mod, lambda _: BUCKETS), lazy=True, strict=strict)
+    clones = dispatch(mod, lambda _: buckets, policy=policy)
+    return bucketize.compile(clones, lazy=True, strict=strict)
 
 
 def traffic(counts: dict[int, int]) -> Traffic:
@@ -170,28 +174,110 @@ def test_what_went_wrong_is_told_to_who_waits(monkeypatch: pytest.MonkeyPatch) -
 def test_kernels_are_built_by_another_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    made: list[str] = []
+    """One row alone has kernels of its own, which the original has not."""
+    asked, build_one = list[str](), build.Builders.build
     monkeypatch.setenv("BUCKETIZE_CACHE", str(tmp_path))
     monkeypatch.setattr(build, "_built", {})
-    exe = lazy()
-    exe.run(rows(5))
+
+    def counted(self: build.Builders, source: str, hint: str) -> None:
+        asked.append(hint)
+        build_one(self, source, hint)
+
+    monkeypatch.setattr(build.Builders, "build", counted)
+    exe = lazy([{"N": (1, 2)}, {"N": (2, 65)}])
+    warming = exe.warm_up_in_background()
+    asked.clear()  # those of the original
+    here = list[str]()
     compiled = build._compile
-    monkeypatch.setattr(build, "_compile", lambda *a: made.append("here") or compiled(*a))
-    warming = exe.warm_up_in_background(traffic=traffic({60: 1}))
-    made.clear()  # those of the original
+    monkeypatch.setattr(build, "_compile", lambda *a: here.append("kernel") or compiled(*a))
     assert warming.wait() == []
-    assert made == []
+    assert asked
+    assert not here
 
 
 def test_another_executable_takes_over(gate: Event) -> None:
-    exe, other = lazy(), lazy()
+    exe, other = lazy(), lazy([{"N": (1, 30)}, {"N": (30, 65)}])
     warming = exe.warm_up_in_background()
     exe.replace(other)
     gate.set()
     assert warming.wait() == NAMES[1:]
     assert exe.image is other.image
     exe.run(rows(5))
-    assert served_by(exe, 5) == NAMES[1]
+    assert served_by(exe, 5) == "main[N=1..29]"
+    assert set(exe.routines) == {"main", "main[N=1..29]"}
+
+
+def test_one_warm_up_gives_way_to_another(gate: Event) -> None:
+    exe = lazy()
+    gate.set()
+    first = exe.warm_up_in_background()
+    second = exe.warm_up_in_background()
+    assert "over" in repr(first)
+    assert second.wait() == []
+    assert [served_by(exe, n) for n in (2, 5, 20)] == NAMES
+
+
+def test_a_clone_that_failed_is_stood_in_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is decided, and not compiled."""
+
+    def fails(*_: object) -> None:
+        raise KernelError("no room in the cache")
+
+    exe = lazy(strict=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("bucketize.background.warm", lambda *_: None)
+        patch.setattr("bucketize.background.sources", fails)
+        patch.setattr(WarmUp, "_compile", lambda *_: None)
+        warming = exe.warm_up_in_background()
+        with pytest.raises(KernelError, match="no room"):
+            warming.wait()
+    assert NAMES[0] in exe.routines
+    exe.warm_up_in_background(seconds=0).wait()
+    assert [served_by(exe, n) for n in (2, 5, 20)] == [FALLBACK] * 3
+
+
+def test_what_is_told_of_the_original(gate: Event) -> None:
+    exe = lazy()
+    exe.warm_up_in_background()
+    assert "main[fallback]" in str(exe.explain(N=5))
+    assert exe.program.routines.get("nobody") is None
+    gate.set()
+
+
+def test_padded_clones_have_no_original() -> None:
+    exe = lazy(policy="pad")
+    assert exe.warm_up_in_background(seconds=0).wait() == NAMES
+    assert set(exe.routines) == {"main"}
+    exe.run(rows(5))
+    assert set(exe.routines) == {"main", NAMES[1]}
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["run", "context"])
+def test_requests_are_those_of_the_clone_that_serves_them(gate: Event, *, own: bool) -> None:
+    exe = lazy()
+    run = exe.context() if own else exe.run
+    warming = exe.warm_up_in_background()
+    run(rows(5))
+    gate.set()
+    warming.wait()
+    for count in (20, 5, 20, 5):
+        run(rows(count))
+    requests = {bucket.clone: bucket.requests for bucket in exe.report().buckets}
+    assert requests == {FALLBACK: 1, NAMES[1]: 2, NAMES[2]: 2}
+
+
+def test_a_call_in_flight_gives_back_a_context_that_nobody_takes(gate: Event) -> None:
+    exe = lazy()
+    warming = exe.warm_up_in_background()
+    exe.run(rows(5))
+    before = exe._serving
+    taken = before.idle.pop()
+    gate.set()
+    warming.wait()
+    before.idle.append(taken)
+    exe.run(rows(5))
+    requests = {bucket.clone: bucket.requests for bucket in exe.report().buckets}
+    assert requests == {FALLBACK: 1, NAMES[1]: 1}
 
 
 def test_clones_that_were_parsed_have_no_original() -> None:
