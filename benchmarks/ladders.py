@@ -4,8 +4,8 @@ A ladder has as many buckets as the budget: powers of two, uniform, percentiles 
 in each), padding (the same share of padding at most in each). Cover has as few as the models say
 are within 1.1 of the best kernels, and stands beside one planned clone. Along two symbols ladders
 are products. Each is timed at ten sizes that stand for equally many requests, all in turns: what
-stands for it is the mean over these, by that of the planned buckets, the median of several passes
-with the least and the greatest.
+stands for it is the mean over these, by that of the planned buckets of its budget, and these by
+one planned clone; the median of several passes with the least and the greatest.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def judged(
 
 
 def measured(name: str, its: Traffic) -> Iterator[tuple[str, int, list[float]]]:
-    """What each takes by the planned buckets of its budget, in each pass; with how many clones."""
+    """What each takes by the planned buckets, in each pass; with how many clones."""
     first, second = its.halves()
     bounds = its.bounds
     mod = bucketize.from_onnx(zoo.build(name))
@@ -134,7 +134,8 @@ def measured(name: str, its: Traffic) -> Iterator[tuple[str, int, list[float]]]:
     executables, keys = sides(mod, first)
     passes = judged(name, executables, quantiles(second, POINTS))
     for what, key in keys.items():
-        planned = keys[f"planned {what.split()[-1]}"] if what != "cover" else keys["planned 1"]
+        is_ladder = not what.startswith(("cover", "planned"))
+        planned = keys[f"planned {what.split()[-1]}"] if is_ladder else keys["planned 1"]
         ratios = [taken[key] / taken[planned] for taken in passes]
         yield what, len(executables[key].program.clones), ratios
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from threading import Event, Thread
@@ -13,6 +14,8 @@ from bucketize.link.link import sources
 from bucketize.program.program import Program, Routine
 from bucketize.runtime.vm import Context
 from bucketize.warm_up import warm
+
+LOGGER = logging.getLogger("bucketize")
 
 
 class WarmUp:
@@ -63,7 +66,8 @@ class WarmUp:
             The clones that are cold.
 
         Raises:
-            KernelError: a clone cannot be compiled; those behind it are cold, too.
+            BaseException: what ended it, as a KernelError where a clone cannot be compiled. Those
+                behind it are cold, too; the logger `bucketize` has it as an error.
 
         """
         self._thread.join(timeout)
@@ -102,8 +106,9 @@ class WarmUp:
                     self._make(name, builders)
                     self._cold.remove(name)
                     routines.take_over([name])
-        except BaseException as e:  # told to who waits
+        except BaseException as e:  # raised to who waits, if anybody does
             self._error = e
+            LOGGER.error("warming up ended with %d clones cold: %s", len(self._cold), e)
         finally:
             if not routines.is_closed:
                 routines.take_over(self._cold)

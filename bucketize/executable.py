@@ -291,11 +291,12 @@ class Executable:
             The clones that no time was left for.
 
         Raises:
-            ArgumentError: a `progress` that is no function, True or None.
+            ArgumentError: a `progress` that is no function, True or None; no traffic, or seconds
+                below 0.
 
         """
+        names = in_order(self.program, traffic, seconds)
         end = time.monotonic() + seconds
-        names = in_order(self.program, traffic)
         with shown(progress, progress_bar("warming up")) as tell:
             for i, name in enumerate(names):
                 if time.monotonic() >= end:
@@ -326,17 +327,18 @@ class Executable:
             What is on its way: to be looked at, waited for, or stopped.
 
         Raises:
+            ArgumentError: no traffic, or seconds below 0.
             KernelError: the original cannot be compiled.
 
         """
         # a compiler is loaded by who asks for it
         module: Any = importlib.import_module("bucketize.background")
+        image = self.image
+        names = in_order(image.program, traffic, seconds)
         with self._warming:
             if self._warm_up is not None:
                 self._warm_up.give_way()
-            image = self.image
-            names, refresh = in_order(image.program, traffic), partial(self._refresh, image)
-            its: WarmUp = module.WarmUp(image, names, seconds, refresh)
+            its: WarmUp = module.WarmUp(image, names, seconds, partial(self._refresh, image))
             self._warm_up = its
         return its
 

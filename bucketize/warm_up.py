@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from bucketize.errors import BucketizeError, ShapeError, TypeRelError, warn
+from bucketize.errors import ArgumentError, BucketizeError, ShapeError, TypeRelError, warn
 from bucketize.ir import Var
 from bucketize.op import Value
 from bucketize.program.program import Program, Routine
@@ -16,11 +16,16 @@ from bucketize.types import OptionalType, SequenceType, Symbol, Type, evaluate
 MOST_TIMES = 512  # of the least size: no window of a usual model is wider
 
 
-def in_order(program: Program, traffic: Traffic | None) -> list[str]:
+def in_order(program: Program, traffic: Traffic | None, seconds: float) -> list[str]:
     """The clones, those first that are asked for most: by requests times their sizes, multiplied.
 
-    Without a traffic they come in the order of the program; `main`, where there are none.
+    Without a traffic they come in the order of the program; `main`, where there are none. Raises
+    ArgumentError for what is no traffic, or no number of seconds.
     """
+    if not isinstance(traffic, Traffic | None):
+        raise ArgumentError(f"traffic: expected a bucketize.Traffic, got {traffic!r}")
+    if not isinstance(seconds, int | float) or not seconds >= 0:
+        raise ArgumentError(f"seconds: expected a number from 0, got {seconds!r}")
     clones = program.clones
     names = [n for n in program.routines if n != "main"] or ["main"]
     if traffic is not None:

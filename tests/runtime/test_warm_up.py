@@ -15,7 +15,7 @@ from bucketize import zoo
 from bucketize.background import WarmUp
 from bucketize.dispatch.bucket import Bucket
 from bucketize.dispatch.tree import dispatch
-from bucketize.errors import CompileError, KernelError
+from bucketize.errors import ArgumentError, CompileError, KernelError
 from bucketize.executable import Executable
 from bucketize.kernel import build
 from bucketize.op import Array
@@ -64,6 +64,18 @@ def test_the_load_of_a_bucket_is_that_of_its_requests() -> None:
     assert mine.load({"S": (8, None)}) == 16
     assert mine.load({"N": (50, None)}) == 0
     assert mine.load({"H": (1, 2)}) == 30 + 16 + 7 * 27
+
+
+@pytest.mark.parametrize("how", ["warm_up", "warm_up_in_background"])
+def test_arguments_are_checked(how: str) -> None:
+    begin = getattr(lazy(), how)
+    with pytest.raises(
+        ArgumentError, match=r"traffic: expected a bucketize.Traffic, got \{20: 1\}"
+    ):
+        begin(traffic={20: 1})
+    for seconds in ("5", -1, float("nan")):
+        with pytest.raises(ArgumentError, match="seconds: expected a number from 0, got"):
+            begin(seconds=seconds)
 
 
 # --- in the background ----------------------------------------------------------------------------
@@ -159,7 +171,9 @@ def test_who_stops_it_waits_for_the_clone_on_its_way(gate: Event) -> None:
     assert served_by(exe, 60) == NAMES[2]
 
 
-def test_what_went_wrong_is_told_to_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_went_wrong_is_told_to_who_waits_and_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def fails(*_: object) -> None:
         raise KernelError("no room in the cache")
 
@@ -168,6 +182,7 @@ def test_what_went_wrong_is_told_to_who_waits(monkeypatch: pytest.MonkeyPatch) -
     warming = exe.warm_up_in_background()
     with pytest.raises(KernelError, match="no room in the cache"):
         warming.wait()
+    assert "warming up ended with 3 clones cold: no room in the cache" in caplog.text
     exe.run(rows(5))
     assert served_by(exe, 5) == NAMES[1]
 

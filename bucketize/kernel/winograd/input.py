@@ -194,7 +194,7 @@ class Data:
                 top = w.at(here, w.mul(pixel, j))
                 values = [w.load(w.at(top, w.mul(line, i))) for i in range(high)]
                 columns.append(minimal.transformed(w, y, values))
-            for i, phase, _have in y.places:
+            for i, phase, *_ in y.places:
                 first = w.at(there, w.mul(step, i * x.size))
                 transformed = minimal.transformed(w, x, [c[phase][i] for c in columns])
                 for j, p, phases in x.places:  # those that an element has lie without gaps

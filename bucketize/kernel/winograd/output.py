@@ -118,8 +118,9 @@ class Results:
                 halves.append(minimal.results(w, form.high, values))
             for i in range(form.high):
                 pixels = minimal.results(w, form.wide, [half[i] for half in halves])
-                total = w.builder.fadd(total, witness(w, pixels))
-                w.when(w.compare(i, "<", count), functools.partial(line, i, column, pixels))
+                inside = w.compare(i, "<", count)
+                total = w.builder.select(inside, w.builder.fadd(total, witness(w, pixels)), total)
+                w.when(inside, functools.partial(line, i, column, pixels))
             return [total]
 
         return w.loop(0, form.width, vector, [w.number(0)], step=w.lanes)[0]
