@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bucketize.partition.merge import merge
     from bucketize.partition.partition import partition
     from bucketize.poison import check_padding
+    from bucketize.ragged.ragged import ragged
     from bucketize.text import show
     from bucketize.traffic.drift import DriftWatch
     from bucketize.traffic.value import Traffic
@@ -61,6 +62,7 @@ _HOMES = {
     "merge": "bucketize.partition.merge",
     "optimize": "bucketize.optimize.optimize",
     "partition": "bucketize.partition.partition",
+    "ragged": "bucketize.ragged.ragged",
     "show": "bucketize.text",
     "specialise": "bucketize.dispatch.specialise",
     "to_onnx": "bucketize.onnx",
@@ -106,6 +108,7 @@ __all__ = [
     "merge",
     "optimize",
     "partition",
+    "ragged",
     "show",
     "specialise",
     "to_onnx",

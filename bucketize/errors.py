@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -85,6 +85,22 @@ class NoBucketError(BucketizeError):
 
 class PaddingError(BucketizeError):
     """Padding to the bucket's top that would leak into the result."""
+
+
+class RaggedError(BucketizeError):
+    """Rows of unequal lengths that cannot be packed: an op mixes them, or counts what is hidden."""
+
+
+class RequestsError(BucketizeError):
+    """Some of many requests failed; none of the others is lost."""
+
+    def __init__(self, message: str, results: Sequence[object]) -> None:
+        """With the results of each request, in order, or the error that it failed by."""
+        super().__init__(message)
+        self.results = results
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.message, self.results), self.__dict__
 
 
 class CompileError(BucketizeError):

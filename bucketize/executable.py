@@ -21,10 +21,14 @@ from bucketize.inspect.explain import Explanation, explain, sizes_of
 from bucketize.ir import Module, Var
 from bucketize.kernel.object import Kernel
 from bucketize.link.image import Image
+from bucketize.many.many import ENOUGH, Many, Request, check_tokens
+from bucketize.many.packed import Packed
+from bucketize.many.plan import CallPlan
 from bucketize.op import Array, Value
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
 from bucketize.program.program import Program, Routine
 from bucketize.progress import Tell, progress_bar, shown
+from bucketize.ragged.name import ragged_name
 from bucketize.runtime.vm import Context
 from bucketize.save.write import save
 from bucketize.traffic.counter import Clones, TrafficCounter
@@ -229,6 +233,57 @@ class Executable:
         """
         routine = self.program.routines[self._clone(clone)]
         return self._run(routine.name, arrange_inputs(routine.params, arrays, named))
+
+    def run_many(
+        self, requests: Iterable[Request], /, *, tokens: int = ENOUGH
+    ) -> list[list[Value]]:
+        """The results of many requests, each of shapes of its own.
+
+        Of a module that is `bucketize.ragged`, rows of several requests share a call, without
+        padding: what a request comes to is what it would alone, within the rounding of products of
+        another size. Others, and requests whose hidden tokens are not the last ones of their rows,
+        are run one by one.
+
+        Args:
+            requests: of each its inputs by name, as those of `run`.
+            tokens: that share a call; a row that has more has one to itself. Memory is that of
+                such a call, beside requests and results.
+
+        Returns:
+            The results of each, in order; at tokens that are hidden they are 0.
+
+        Raises:
+            ArgumentError: `tokens` that are no number from 1.
+            RequestsError: some requests failed; its `results` are those of the others, and the
+                error of each that did.
+
+        """
+        return self._many().results(requests, check_tokens(tokens))
+
+    def plan_many(self, requests: Iterable[Request], /, *, tokens: int = ENOUGH) -> CallPlan:
+        """The calls that `run_many` would come to; nothing is run.
+
+        Args:
+            requests: as of `run_many`.
+            tokens: as of `run_many`.
+
+        Returns:
+            The calls, and the errors of requests that cannot be run; `str` of it is a line each.
+
+        Raises:
+            ArgumentError: `tokens` that are no number from 1.
+
+        """
+        return self._many().plan(list(requests), check_tokens(tokens))[0]
+
+    def _many(self) -> Many:
+        name = ragged_name("main")
+        routines = self.program.routines
+        packed = None
+        if name in routines:
+            packed = Packed(routines[name], partial(self._run, name), self._params)
+        why = "the module is not ragged"
+        return Many(self._params, partial(self._run, "main"), packed, why)
 
     def context(self) -> Callable[..., list[Value]]:
         """A `run` with memory of its own that no other call shares: one call at a time.

@@ -25,7 +25,7 @@ def parse(graph: str, opset: int = 17) -> onnx.ModelProto:
 def shallow(name: str) -> onnx.ModelProto:
     """A model of the zoo; of bert-base two layers, all of which are alike."""
     if name == "bert-base":
-        return bert._bert(name, 0, layers=2, hidden=768, heads=12)
+        return bert.encoder(name, 0, layers=2, hidden=768, heads=12)
     return zoo.build(name)
 
 

@@ -65,6 +65,7 @@ PROMISED = {
     "merge",
     "optimize",
     "partition",
+    "ragged",
     "show",
     "specialise",
     "to_onnx",

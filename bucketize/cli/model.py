@@ -177,6 +177,10 @@ def dispatched(model: NamedModel, options: Mapping[str, Any]) -> Module:
     """
     spec, points = options["dispatcher"], options.get("points", ())
     points = sizes_at(model, points) if points else []
+    if options.get("ragged"):
+        return packed(model, options)
+    if options.get("mask"):
+        raise click.UsageError("--mask is for --ragged, which is not given")
     if spec in (None, UNDISPATCHED):
         return model.module
     from bucketize.cli.dispatcher import find_dispatcher
@@ -190,6 +194,15 @@ def dispatched(model: NamedModel, options: Mapping[str, Any]) -> Module:
         dispatcher = dispatcher.of_module(model.module, "main")
         echo(f"{spec}: {dispatcher}", err=True)
     return dispatch(model.module, dispatcher, **how)
+
+
+def packed(model: NamedModel, options: Mapping[str, Any]) -> Module:
+    """The module that packs rows: one for all lengths."""
+    from bucketize.ragged.ragged import ragged
+
+    if options["dispatcher"] not in (None, UNDISPATCHED):
+        raise click.UsageError("--ragged is for all lengths at once: leave out -d")
+    return ragged(model.module, mask=options["mask"])
 
 
 def dispatched_at(model: NamedModel, options: Mapping[str, Any]) -> Module:

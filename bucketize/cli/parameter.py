@@ -228,6 +228,19 @@ def sizes_option(what: str) -> Callable[[F], F]:
     )
 
 
+ragged_options = all_of(
+    click.option(
+        "--ragged",
+        is_flag=True,
+        help="Pack rows of unequal lengths behind each other: no padding is computed.",
+    ),
+    click.option(
+        "--mask",
+        metavar="INPUT",
+        help="With --ragged: what hides tokens, if it is not the one input that is called a mask.",
+    ),
+)
+"""--ragged, and by which input."""
 at_option = sizes_option("Sizes")
 oracle_at_option = sizes_option("With -d oracle: the sizes of its clones")
 weighted_at_option = click.option(

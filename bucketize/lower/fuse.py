@@ -34,6 +34,7 @@ from bucketize.ops import (
     broadcast_to,
     concat,
     isnan,
+    mask_segments,
     mask_tail,
     mul,
     neg,
@@ -222,7 +223,7 @@ def _through(members: list[Binding], uses: _Uses) -> list[Binding] | None:
     """The members, elementwise ops behind them, a softmax, and then one more of the first's op."""
     anchor, group = members[0], list(members)
     while (b := uses.reader(group[-1])) and len(group) < MAX_MEMBERS:
-        if not _fits(anchor, b) and b.op is not mask_tail:
+        if not _fits(anchor, b) and b.op not in (mask_segments, mask_tail):
             break
         group.append(b)
     if b is None or b.op is not softmax:

@@ -17,6 +17,7 @@ from bucketize.ops.random import *
 from bucketize.ops.reduce import *
 from bucketize.ops.resample.resize import *
 from bucketize.ops.resample.sampling import *
+from bucketize.ops.segment import *
 from bucketize.ops.selection import *
 from bucketize.ops.sequence import *
 from bucketize.ops.shape import *

@@ -20,15 +20,16 @@ MASKED = float(np.finfo(np.float32).min)
 
 def bert_mini(seed: int) -> ModelProto:
     """Four layers, 256 wide, four heads."""
-    return _bert("bert-mini", seed, layers=4, hidden=256, heads=4)
+    return encoder("bert-mini", seed, layers=4, hidden=256, heads=4)
 
 
 def bert_base(seed: int) -> ModelProto:
     """Twelve layers, 768 wide, twelve heads."""
-    return _bert("bert-base", seed, layers=12, hidden=768, heads=12)
+    return encoder("bert-base", seed, layers=12, hidden=768, heads=12)
 
 
-def _bert(name: str, seed: int, *, layers: int, hidden: int, heads: int) -> ModelProto:
+def encoder(name: str, seed: int, *, layers: int, hidden: int, heads: int) -> ModelProto:
+    """An encoder of other extents, with random weights."""
     graph = Graph(name, seed)
     ids = graph.input("input_ids", TensorProto.INT64, "B", "S")
     mask = graph.input("attention_mask", TensorProto.INT64, "B", "S")

@@ -255,6 +255,109 @@ def test_tails_of_two_lengths_are_declined() -> None:
     assert attention_of(tail_of("n", "m")) is None
 
 
+def segmented(b: Builder, q: Atom, k: Atom, v: Atom, ends: Atom, *mask: Atom) -> Var:
+    """Keys of other segments hidden, behind a mask if there is one; as `ragged` does it."""
+    scores = b.emit(ops.matmul, q, k)
+    for m in mask:
+        bias = m.type.dtype == np.float32
+        scores = b.emit(ops.add, scores, m) if bias else b.emit(ops.where, m, scores, number(-9))
+    scores = b.emit(ops.mask_segments, scores, ends, value=-math.inf)
+    axis = len(scores.type.shape) - 1
+    return b.emit(ops.matmul, b.emit(ops.softmax, scores, axis=axis), v)
+
+
+def apart(b: Builder, q: Atom, k: Atom, v: Atom, ends: Atom, *mask: Atom) -> Var:
+    """The same of heads that lie beside each other."""
+    turned = (b.emit(ops.transpose, x, axes=a) for x, a in zip((q, k, v), EXPORTED, strict=True))
+    return b.emit(ops.transpose, segmented(b, *turned, ends, *mask), axes=(0, 2, 1, 3))
+
+
+R = Symbol("R")
+SQUARE = ((B, H, S, D), (B, H, D, S), (B, H, S, E))
+BESIDE = ((B, S, H, D), (B, S, H, D), (B, S, H, E))
+
+
+def segments_of(make: Any, types: Any, *mask: Any) -> Workload:
+    params = [Var(f"p{i}", tensor("float32", *t)) for i, t in enumerate(types)]
+    params += [Var("ends", tensor("int64", R)), *(Var("m", tensor(d, *t)) for d, t in mask)]
+    out = Builder()
+    return Workload(out.function("", params, [make(out, *params)]), (False,) * len(params))
+
+
+def segment_arguments(load: Workload, sizes: Mapping[str, int], ends: list[int]) -> list[Array]:
+    rng = np.random.default_rng(0)
+    args = []
+    for p in load.body.params:
+        drawn_ = rng.standard_normal(shape_of(p.type.shape, {**sizes, "R": len(ends)}))
+        args.append(drawn_ > 0 if p.type.dtype == bool else drawn_.astype(np.float32))
+    args[3] = np.array(ends)
+    return args
+
+
+MASKS = [
+    (),
+    ("float32", (S, S)),
+    ("float32", (B, 1, 1, S)),
+    ("float32", (H, S, 1)),
+    ("bool", (S, S)),
+]
+ENDS = ([1], [5, 6, 23], [17, 17, 34, 130], [64, 128, 129])
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
+@pytest.mark.parametrize(("make", "types"), [(segmented, SQUARE), (apart, BESIDE)])
+def test_segments_are_attention_of_their_own(make: Any, types: Any, target: Target) -> None:
+    for i, ends in enumerate(ENDS):
+        mask = MASKS[i : i + 1] if MASKS[i] else []
+        load = segments_of(make, types, *mask)
+        sizes = sized(ends[-1], ends[-1], (16, 32, 20, 64)[i], (16, 5, 64, 33)[i])
+        args = segment_arguments(load, sizes, ends)
+        (want,) = run_function(
+            load.body, [a.astype(np.float64) if a.dtype == np.float32 else a for a in args]
+        )
+        schedule = attention.TEMPLATE.default(load, target)
+        sizes |= {"R": len(ends)}
+        got = run(attention.TEMPLATE, load, schedule, args, target, sizes)
+        np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+@pytest.mark.parametrize("mask", MASKS[1:])
+def test_segments_behind_any_mask(mask: Any) -> None:
+    load, ends = segments_of(apart, BESIDE, mask), [9, 41, 60]
+    sizes = sized(60, 60, 16, 16) | {"R": 3}
+    args = segment_arguments(load, sizes, ends)
+    (want,) = run_function(load.body, args)
+    schedule = attention.TEMPLATE.default(load, TARGETS[0])
+    got = run(attention.TEMPLATE, load, schedule, args, TARGETS[0], sizes)
+    np.testing.assert_allclose(got, want, atol=1e-5)
+
+
+def test_what_is_no_number_stays_in_its_segment() -> None:
+    load, ends = segments_of(segmented, SQUARE), [7, 20, 45]
+    sizes = sized(45, 45, 16, 16) | {"R": 3}
+    args = segment_arguments(load, sizes, ends)
+    args[0][:, :, 7:20], args[1][..., 7:20], args[2][:, :, 7:20] = np.nan, np.inf, np.nan
+    schedule = attention.TEMPLATE.default(load, TARGETS[0])
+    got = run(attention.TEMPLATE, load, schedule, args, TARGETS[0], sizes)
+    assert np.isnan(got[:, :, 7:20]).all()
+    assert np.isfinite(got[:, :, :7]).all()
+    assert np.isfinite(got[:, :, 20:]).all()
+
+
+@pytest.mark.parametrize("ends", [[-5, 9], [99, 3], [2**62, -(2**62)], [20, 45]])
+def test_segments_that_end_anywhere_stay_within_the_arrays(ends: list[int]) -> None:
+    load, sizes = segments_of(apart, BESIDE), sized(40, 40, 16, 16) | {"R": 2}
+    args = segment_arguments(load, sizes, [20, 40])
+    schedule = attention.TEMPLATE.default(load, TARGETS[0])
+    run(attention.TEMPLATE, load, schedule, [*args[:3], np.array(ends)], TARGETS[0], sizes)
+
+
+def test_a_mask_of_segments_is_that_of_numpy_where_no_kernel_has_it() -> None:
+    x, ends = np.ones((2, 5, 5), np.float32), np.array([2, 2, 5])
+    got = ops.mask_segments.compute(x, ends, value=0.0)
+    np.testing.assert_array_equal(got[0], np.kron(np.eye(2), np.ones((3, 3)))[1:, 1:])
+
+
 def at_the_edge(array: Array) -> Array:
     """The same, with memory behind it that nobody may read."""
     size = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE

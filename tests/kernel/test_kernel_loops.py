@@ -82,6 +82,8 @@ WITHOUT = {
     "conv2d_integer",  # by weights that are not known, which no front end makes
     *("bitcast", "det", "dft", "mel_weight_matrix"),  # rare: so, too
     *("normal_like", "uniform_like"),  # what is drawn is numpy's
+    "mask_segments",  # inside of attention
+    *("segment_max", "segment_sum"),  # once in a model, behind all layers
 }
 
 

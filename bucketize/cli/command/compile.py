@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @parameter.model_options
 @parameter.dispatch_options
 @parameter.oracle_at_option
+@parameter.ragged_options
 @parameter.written_option("--output", "-o", help="Default: NAME.bkt.")
 @parameter.log_option
 @click.option("--target", metavar="NAME", help="Another processor: neoverse-v1, ...")
@@ -54,6 +55,7 @@ def compile(
       bucketize compile zoo:mlp -o mlp.bkt
       bucketize compile net.onnx -d log --log trials.csv --threads 2 -o net.bkt
       bucketize compile net.onnx --target neoverse-v1 -o net.bkt
+      bucketize compile encoder.onnx --ragged -o encoder.bkt
       bucketize compile net.onnx --weight-bytes 100000000 -o net.bkt
     """
     path = output or Path(f"{name_of(model)}.bkt")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import ZipFile
+from zipfile import BadZipFile, ZipFile
 
 import click
+import numpy as np
 from numpy.typing import NDArray
 
 from bucketize.busy import Machine, Watch, busiest
@@ -31,6 +33,7 @@ from bucketize.cli.model import (
 )
 from bucketize.cli.table import fitting, milliseconds, table
 from bucketize.compare import worst_error
+from bucketize.errors import RequestsError, ShapeError
 from bucketize.progress import progress_bar
 from bucketize.table import Format, pairs
 from bucketize.timing import interleaved
@@ -45,6 +48,12 @@ if TYPE_CHECKING:
 @parameter.dispatch_options
 @parameter.at_option
 @parameter.input_option
+@parameter.ragged_options
+@click.option(
+    "--many",
+    type=click.Path(path_type=Path, exists=True),
+    help="Requests: an .npz of arrays called NUMBER/INPUT, or a folder of .npz files, one each.",
+)
 @parameter.written_option("--output", "-o", help="Write results as .npz.")
 @parameter.log_option
 @parameter.threads_option
@@ -65,8 +74,13 @@ def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any
       bucketize run net.onnx --dim N=1..32 -d log --log t.csv --at N=4 --explain
       bucketize run net.onnx --input data=image.npy -o result.npz
       bucketize run net.bkt --at N=4,H=224,W=224
+      bucketize run encoder.onnx --ragged --many requests.npz -o results.npz
     """
     check_options(model)
+    if options["many"] is not None:
+        parameter.refuse("--many has its inputs in a file", NOT_OF_MANY)
+        run_many(model, bounds, as_json, options)
+        return
     given = load_inputs(options["inputs"])
     loaded, exe, points = ready(model, bounds, given, options)
     rows = []
@@ -85,13 +99,14 @@ def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any
 
 DECIDED = (
     *("bounds", "precision", "weights", "dispatcher", "policy", "fallback", "limit", "log"),
-    "threads",
+    *("ragged", "mask", "threads"),
 )
 NOT_OF_SAVED = {
     **dict.fromkeys(DECIDED, "was decided when it was compiled"),
     "check": "needs the model, of which it holds the kernels only",
 }
 """Why a saved program does not take an option, by the option's name."""
+NOT_OF_MANY = dict.fromkeys(("inputs", "points", "check", "explain"), "is for one request")
 NOT_OF_MODELS = dict.fromkeys(("rebuild", "trusted"), "is for those")
 
 
@@ -111,10 +126,7 @@ def ready(
     It is loaded if it is a saved program, else compiled as far as it runs.
     """
     if is_saved(model):
-        from bucketize.loader import load
-
-        with progress_bar(f"loading {model}"):
-            exe = load(model, rebuild=options["rebuild"], trusted=options["trusted"])
+        exe = opened(model, options)
         saved = Model(exe.program.routines["main"].params)
         return saved, exe, sizes_at(saved, options["points"], inputs)
     loaded = load_model(model, bounds)
@@ -123,6 +135,90 @@ def ready(
     behind = dispatched(loaded, {**options, "points": points})
     log, threads = options["log"], options["threads"]
     return loaded, compiled(behind, log=log, threads=threads, lazy=True), points
+
+
+def opened(model: str, options: dict[str, Any]) -> Executable:
+    """The executable of a saved program."""
+    from bucketize.loader import load
+
+    with progress_bar(f"loading {model}"):
+        return load(model, rebuild=options["rebuild"], trusted=options["trusted"])
+
+
+def run_many(
+    model: str, bounds: list[parameter.Bound], as_json: bool, options: dict[str, Any]
+) -> None:
+    """Run MODEL on many requests, and say in how many calls, and how long that took."""
+    requests = load_requests(options["many"])
+    if is_saved(model):
+        exe = opened(model, options)
+    else:
+        loaded = load_model(model, bounds)
+        behind = dispatched(loaded, {**options, "points": []})
+        exe = compiled(behind, log=options["log"], threads=options["threads"], lazy=True)
+    plan = exe.plan_many(requests)
+    results, failed = served(exe, requests)
+    with Watch() as watch:
+        times = interleaved({"all": partial(served, exe, requests)}, least=options["repeat"])["all"]
+    watch.machine.warn()
+    if options["output"]:
+        named = {
+            f"{i}/{name}": array
+            for i, arrays in enumerate(results)
+            if isinstance(arrays, list)
+            for name, array in zip(exe.outputs, arrays, strict=True)
+        }
+        save(options["output"], named)
+    seconds = statistics.median(times)
+    row = {
+        "requests": len(requests),
+        "calls": len(plan.calls),
+        "seconds": seconds,
+        "requests_s": len(requests) / seconds,
+        "failed": len(failed),
+    }
+    if as_json:
+        echo(json.dumps({**row, "calls": [str(call) for call in plan.calls]}, indent=2))
+    else:
+        echo(table([row], {"seconds": "{:.3f}".format, "requests_s": "{:.1f}".format}))
+    for line in failed:
+        echo(line, err=True)
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+def served(exe: Executable, requests: list[Arrays]) -> tuple[Sequence[object], list[str]]:
+    """The results of requests, and what was wrong with those that have none."""
+    try:
+        return exe.run_many(requests), []
+    except RequestsError as e:
+        failed = {i: r for i, r in enumerate(e.results) if not isinstance(r, list)}
+        return e.results, [f"request {i}: {error}" for i, error in failed.items()]
+
+
+def load_requests(path: Path) -> list[Arrays]:
+    """Requests of an archive, in the order of their numbers, or of a folder, of their names."""
+    if path.is_dir():
+        files = sorted(path.glob("*.npz"))
+        if not files:
+            raise ShapeError(f"{path} has no .npz file")
+        return [load_arrays(file) for file in files]
+    requests: dict[int, Arrays] = {}
+    for name, array in load_arrays(path).items():
+        number, _, given = name.partition("/")
+        if not number.isdecimal() or not given:
+            raise ShapeError(f"{path}: an array is called {name!r}, not NUMBER/INPUT")
+        requests.setdefault(int(number), {})[given] = array
+    return [requests[number] for number in sorted(requests)]
+
+
+def load_arrays(path: Path) -> Arrays:
+    """The arrays of an .npz file, which may hold no code."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, EOFError, OSError, BadZipFile, AttributeError) as e:
+        raise ShapeError(f"{path} holds no arrays in .npz format: {e}") from e
 
 
 def timed(

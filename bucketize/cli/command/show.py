@@ -11,7 +11,7 @@ import click
 from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched_at, hints, load_model
-from bucketize.errors import ShapeError, TypeRelError, unknown_name
+from bucketize.errors import RaggedError, ShapeError, TypeRelError, unknown_name
 from bucketize.table import pairs
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ NOTHING = "every operator is static, every extent has a name or a size"
 SECTIONS = ("before", "decisions", "clones", "after", "arrangements")
 OF_CLONES = ("decisions", "clones")  # empty where there are none
 OF_ONE = {"after", "arrangements"}
-NOT_AFTER = dict.fromkeys(("sections", "explain_dynamic", "as_json"), "prints something else")
+NOT_AFTER = dict.fromkeys(
+    ("sections", "explain_dynamic", "explain_ragged", "as_json"), "prints something else"
+)
 
 
 @click.command(short_help="Print MODEL before and after dispatch, decisions, clones.")
@@ -40,6 +42,16 @@ NOT_AFTER = dict.fromkeys(("sections", "explain_dynamic", "as_json"), "prints so
     "--explain-dynamic",
     is_flag=True,
     help="Print only what a run alone can tell: op, node, operand, why, and the axes.",
+)
+@click.option(
+    "--explain-ragged",
+    is_flag=True,
+    help="Print only whether --ragged takes MODEL, or which operator, of which node, forbids it.",
+)
+@click.option(
+    "--mask",
+    metavar="INPUT",
+    help="With --explain-ragged: what hides tokens, if not the one input that is called a mask.",
 )
 @click.option(
     "--after",
@@ -72,6 +84,7 @@ def show(
       bucketize show zoo:mlp -d log --section after --function "main[N=4..7]"
       bucketize show zoo:mlp --after layout
       bucketize show model.onnx --explain-dynamic
+      bucketize show encoder.onnx --explain-ragged
     """
     if wanted is not None:
         parameter.refuse("--after prints nothing else", NOT_AFTER)
@@ -83,6 +96,11 @@ def show(
         else:
             echo("\n".join([*map(str, stayed), *hints(loaded.module.main)]) or NOTHING)
         return
+    if options["explain_ragged"]:
+        echo(packable(loaded.module, options["mask"]))
+        return
+    if options["mask"] is not None:
+        raise click.UsageError("--mask is for --explain-ragged, which is not given")
     after = dispatched_at(loaded, options)
     if as_json:
         echo(json.dumps(summary(after), indent=2))
@@ -115,6 +133,18 @@ def explained(mod: Module) -> list[Stayed]:
     from bucketize.transform.stayed import stayed_dynamic
 
     return list(stayed_dynamic(simplify(mod.main)))
+
+
+def packable(mod: Module, mask: str | None) -> str:
+    """Whether rows of unequal lengths can be packed, or what forbids it."""
+    from bucketize.ragged.ragged import ragged
+
+    try:
+        packed = ragged(mod, mask=mask)
+    except RaggedError as e:
+        return f"not ragged: {e}"
+    (name,) = (n for n in packed.functions if n.endswith("[ragged]"))
+    return f"ragged: {packed.functions[name]!r}"
 
 
 def lines(section: str, mod: Module, after: Module, function: str) -> Iterator[str]:

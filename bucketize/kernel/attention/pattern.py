@@ -20,6 +20,7 @@ from bucketize.ops import (
     broadcast_to,
     div,
     isnan,
+    mask_segments,
     mask_tail,
     matmul,
     mul,
@@ -65,6 +66,8 @@ class Attention:
     """Whether rows of weights that are no numbers count as 0."""
     limit: int | None
     """The place of how many keys there are, where others are padding."""
+    segments: int | None
+    """The place of where segments end, whose rows see their own keys alone."""
     epilogue: Epilogue
     scores: Binding
 
@@ -86,6 +89,9 @@ def attention_of(workload: Workload) -> Attention | None:
     limit = _limit(workload, steps, cleaning)
     if limit is not None:
         steps.pop()
+    segments = _segments(workload, steps)
+    if segments is not None:
+        steps.pop()
     tail = epilogue.of_steps(workload, scores, steps, truths=True)
     reads = [_read(workload, a, before) for a in (*scores.args, last.args[1])]
     if tail is None or None in reads or before or not _is_chain(chain, behind, workload):
@@ -97,7 +103,7 @@ def attention_of(workload: Workload) -> Attention | None:
     out = behind[0].attrs["axes"] if behind else tuple(range(rank))
     tail = tail.scaled(float(np.float32(query.factor * key.factor)))
     clean = bool(cleaning) and limit is None
-    attention = Attention(query, key, value, out, clean, limit, tail, scores)
+    attention = Attention(query, key, value, out, clean, limit, segments, tail, scores)
     return attention if weights.attrs["axis"] == rank - 1 and _fits(attention, last) else None
 
 
@@ -124,6 +130,14 @@ def _limit(workload: Workload, steps: Sequence[Binding], cleaning: Sequence[Bind
         return None
     tails = [(b.attrs["axis"], b.attrs["value"]) for b in (before, behind)]
     return workload.body.params.index(count) if tails == [(last, -math.inf), (last, 0)] else None
+
+
+def _segments(workload: Workload, steps: Sequence[Binding]) -> int | None:
+    """The parameter that tells where segments end, of what is masked last before the softmax."""
+    if not steps or steps[-1].op is not mask_segments or steps[-1].attrs["value"] != -math.inf:
+        return None
+    ends = steps[-1].args[1]
+    return workload.body.params.index(ends) if ends in workload.body.params else None
 
 
 def _read(workload: Workload, atom: Atom, before: dict[Atom, Binding]) -> Read | None:

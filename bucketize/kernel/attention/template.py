@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from bucketize.kernel.attention import loops
 from bucketize.kernel.attention.cost import BLOCK, AttentionCost, value_vectors
-from bucketize.kernel.attention.loops import HeadForm
+from bucketize.kernel.attention.loops import COPIED, HeadForm
 from bucketize.kernel.attention.pattern import Attention, Read, attention_of
 from bucketize.kernel.emit import expression
 from bucketize.kernel.emit.module import form_source
@@ -24,12 +24,10 @@ from bucketize.kernel.loops.loop import spread
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, everywhere
 from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
-from bucketize.types import Dim, Shape, ceil_div, positive, product
+from bucketize.types import Dim, Shape, ceil_div, minimum, positive, product
 
 ROWS = (12, 24, 48)  # of Q in a block
-COPIED = 16
-"""Rows from which on panels are read from copies, where they could be read in their place: one row
-took 1.6 times as long with copies, 8 rows 1.25, 16 rows 0.95, 128 rows 0.7."""
+SEGMENT = 64  # rows, by which segments are judged: only a run tells how long they are
 
 # --- schedules -----------------------------------------------------------------------------------
 
@@ -60,6 +58,7 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> HeadForm:
         by_key=attention.key.axes[-1] != len(attention.key.axes) - 1,
         clean=attention.clean,
         limit=attention.limit,
+        segments=attention.segments,
         epilogue=attention.epilogue,
     )
 
@@ -85,7 +84,8 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     repeated = [*(r.count > 1 for r in reads), False, *(False for _ in operands)]
     shared = max(reads, key=lambda r: r.count)
     levels = _levels(batch, shared, [*steps, strides[:-2], *operands], repeated)
-    cut = balanced(rows, int(schedule["rows"]))
+    height, heads = int(schedule["rows"]), product(batch)
+    cut = balanced(rows, height)
     dims = {
         "keys": keys,
         "depth": depth,
@@ -93,6 +93,8 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         "blocks": cut["tiles"],
         "low": cut["low"],
         "tall": cut["tall"],
+        "heads": heads,
+        "height": height,
         "levels": len(levels),
         "copied": rows // COPIED,
         "q_step": query[1][-2],
@@ -100,9 +102,11 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         "v_step": value[1][-2],
         "c_step": strides[-2],
     }
-    places, space = _space(form, int(schedule["rows"]), keys, depth, features)
+    places, space = _space(form, height, keys, depth, features)
     dims |= places | {f"e{i}_step": each[-2] for i, each in enumerate(operands)}
-    extent = product(batch) * cut["tiles"] * positive(rows)
+    extent = heads * cut["tiles"] * positive(rows)
+    if attention.segments is not None:
+        extent = heads * arguments[attention.segments][0]
     words = (*(dims[name] for name in form.dims), *table(levels))
     return Launch(words, extent, workspace=space)
 
@@ -173,6 +177,9 @@ def _space(
 def _cost(workload: Workload) -> AttentionCost:
     attention = accepted(attention_of(workload))
     *batch, rows, keys = attention.scores.out.type.shape
+    if attention.segments is not None:
+        batch, rows = [*batch, ceil_div(keys, SEGMENT)], minimum(rows, SEGMENT)
+        keys = rows
     features = workload.body.params[attention.value.place].type.shape[-1]
     depth = attention.scores.args[0].type.shape[-1]
     steps = (expression.operations(scalar) for scalar, _, _ in attention.epilogue.steps)

@@ -10,6 +10,7 @@ from bucketize.onnx.export import (  # noqa: F401  importing the families fills 
     random,
     reduce,
     resize,
+    segment,
     sequence,
     shape,
     spectrum,

@@ -1,0 +1,219 @@
+"""`SentenceTransformer`: texts to vectors by packed rows, of a folder of sentence-transformers.
+
+Of sentence-transformers' own only the layout of its folders and the face of `encode` are here: the
+model runs by `Executable.run_many`, texts are split by the package `tokenizers`, nothing else is
+imported, and nothing is downloaded. Source:
+https://sbert.net/docs/sentence_transformer/usage/efficiency.html (backend="onnx").
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from bucketize.compiler import compile
+from bucketize.errors import ArgumentError, EngineError, RaggedError, ShapeError, unknown_name, warn
+from bucketize.executable import Executable
+from bucketize.ir import Module
+from bucketize.onnx import from_onnx
+from bucketize.op import Array
+from bucketize.ragged.ragged import ragged
+
+Tokenizer: TypeAlias = Any
+"""A `tokenizers.Tokenizer`, or a fast tokenizer of transformers, which has one inside."""
+
+MODEL = "onnx/model.onnx"
+EMBEDDING = "sentence_embedding"
+SPREAD = "pooling_mode_"
+
+
+def _mean(tokens: Array) -> Array:
+    return np.asarray(tokens.mean(axis=0))
+
+
+POOLINGS: Mapping[str, Callable[[Array], Array]] = {
+    "mean": _mean,
+    "cls": lambda tokens: tokens[0],
+    "max": lambda tokens: np.asarray(tokens.max(axis=0)),
+    "mean_sqrt_len": lambda tokens: np.asarray(tokens.sum(axis=0) / np.sqrt(len(tokens))),
+    "lasttoken": lambda tokens: tokens[-1],
+}
+"""From the vectors of a text's tokens to its own."""
+MODES = {
+    "mean_tokens": "mean",
+    "cls_token": "cls",
+    "max_tokens": "max",
+    "mean_sqrt_len_tokens": "mean_sqrt_len",
+    "lasttoken": "lasttoken",
+}
+"""As sentence-transformers' files call them."""
+
+
+class SentenceTransformer:
+    """An encoder of texts, whatever their lengths."""
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | Module | Executable,
+        tokenizer: Tokenizer = None,
+        *,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        max_seq_length: int | None = None,
+        threads: int = 1,
+    ) -> None:
+        """Read a folder, or take a model and its tokenizer.
+
+        A model that rows of unequal lengths cannot be packed for is run text by text, of which a
+        BucketizeWarning says why.
+
+        Args:
+            model: a folder as sentence-transformers saves it, with `onnx/model.onnx`; or a module
+                of token ids, or what it was compiled to.
+            tokenizer: a `tokenizers.Tokenizer` or a fast tokenizer of transformers; None: that of
+                the folder.
+            pooling: "mean", "cls", "max", "mean_sqrt_len" or "lasttoken" of the vectors of tokens,
+                where the model gives these; None: as the folder says, else "mean".
+            normalize: whether vectors get the length 1; None: as the folder says, else no.
+            max_seq_length: tokens of a text, of which others are cut off; None: as the folder says,
+                else none is.
+            threads: that share each kernel.
+
+        Raises:
+            ArgumentError: no folder, or no tokenizer.
+            EngineError: the package tokenizers is not installed.
+            ShapeError: a folder with a module that is not supported.
+            UnknownNameError: no such pooling.
+
+        """
+        folder = None if isinstance(model, Module | Executable) else Path(model)
+        settings = {} if folder is None else _settings(folder)
+        if folder is not None:
+            tokenizer = tokenizer or _tokenizer(folder / "tokenizer.json")
+            model = from_onnx(folder / MODEL)
+        self.executable = model if isinstance(model, Executable) else _compiled(model, threads)
+        self.pooling = pooling or settings.get("pooling", "mean")
+        if self.pooling not in POOLINGS:
+            raise unknown_name("pooling", self.pooling, POOLINGS)
+        self.normalize = settings.get("normalize", False) if normalize is None else normalize
+        self.max_seq_length = max_seq_length or settings.get("max_seq_length")
+        self._tokenizer: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
+        if not hasattr(self._tokenizer, "encode_batch"):
+            wanted = "a tokenizers.Tokenizer, or a fast tokenizer of transformers"
+            raise ArgumentError(f"tokenizer: expected {wanted}, got {tokenizer!r}")
+
+    def encode(
+        self, sentences: str | Sequence[str], *, normalize_embeddings: bool | None = None
+    ) -> Array:
+        """The vectors of texts.
+
+        Args:
+            sentences: a text, or several.
+            normalize_embeddings: whether vectors get the length 1; None: as was said before.
+
+        Returns:
+            float32[texts, features], or float32[features] of one text.
+
+        Raises:
+            RequestsError: some texts cannot be run, as they have more tokens than the model takes.
+
+        """
+        alone = isinstance(sentences, str)
+        texts = [sentences] if isinstance(sentences, str) else list(sentences)
+        place = self._place()
+        results = self.executable.run_many([self._feed(each) for each in self._tokens(texts)])
+        vectors = [self._pooled(result[place]) for result in results]
+        all_ = np.stack(vectors) if vectors else np.zeros((0, 0), np.float32)
+        if self.normalize if normalize_embeddings is None else normalize_embeddings:
+            lengths = np.linalg.norm(all_, axis=1, keepdims=True)
+            all_ = all_ / np.maximum(lengths, np.finfo(np.float32).tiny)
+        return np.asarray(all_[0] if alone else all_, np.float32)
+
+    def _tokens(self, texts: list[str]) -> list[Any]:
+        self._tokenizer.no_padding()
+        if self.max_seq_length is None:
+            self._tokenizer.no_truncation()
+        else:
+            self._tokenizer.enable_truncation(self.max_seq_length)
+        encodings: list[Any] = self._tokenizer.encode_batch(texts)
+        return encodings
+
+    def _feed(self, encoding: Any) -> dict[str, Array]:
+        """The inputs that the model asks for, of one text."""
+        given = {
+            "input_ids": encoding.ids,
+            "attention_mask": encoding.attention_mask,
+            "token_type_ids": encoding.type_ids,
+        }
+        names = self.executable.inputs
+        if others := [n for n in names if n not in given]:
+            raise ShapeError(f"the model asks for {', '.join(others)}, which no tokenizer gives")
+        return {name: np.array([given[name]], np.int64) for name in names}
+
+    def _place(self) -> int:
+        outputs = self.executable.outputs
+        return outputs.index(EMBEDDING) if EMBEDDING in outputs else 0
+
+    def _pooled(self, result: Array) -> Array:
+        """The vector of a text, from one of it or those of its tokens."""
+        (first,) = result
+        return POOLINGS[self.pooling](first) if first.ndim > 1 else first
+
+
+def _compiled(mod: Module, threads: int) -> Executable:
+    try:
+        return compile(ragged(mod), threads=threads)
+    except (RaggedError, ArgumentError) as e:
+        warn(f"texts are run one by one, their tokens cannot be packed: {e}")
+        return compile(mod, threads=threads)
+
+
+def _tokenizer(path: Path) -> Tokenizer:
+    if not path.exists():
+        raise ArgumentError(f"there is no {path}: give a tokenizer")
+    try:
+        tokenizers: Any = importlib.import_module("tokenizers")
+    except ImportError as e:
+        raise EngineError("tokenizers is not installed: pip install tokenizers") from e
+    return tokenizers.Tokenizer.from_file(str(path))
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    """How a folder has its vectors pooled, normalised, and its texts cut."""
+    if not (folder / MODEL).exists():
+        how = "as sentence-transformers saves a model with backend='onnx'; nothing is downloaded"
+        raise ArgumentError(f"there is no {folder / MODEL}: expected a folder {how}")
+    settings: dict[str, Any] = {}
+    for module in _json(folder / "modules.json") or []:
+        kind = module["type"].rpartition(".")[2]
+        if kind == "Pooling":
+            settings["pooling"] = _pooling(_json(folder / module["path"] / "config.json") or {})
+        elif kind == "Normalize":
+            settings["normalize"] = True
+        elif kind != "Transformer":
+            raise ShapeError(f"{folder}: modules of kind {kind} are not supported")
+    length = (_json(folder / "sentence_bert_config.json") or {}).get("max_seq_length")
+    return settings if length is None else {**settings, "max_seq_length": length}
+
+
+def _pooling(config: Mapping[str, Any]) -> str:
+    chosen = [n.removeprefix(SPREAD) for n, on in config.items() if n.startswith(SPREAD) and on]
+    if len(chosen) != 1 or chosen[0] not in MODES:
+        shown = ", ".join(chosen) or "none"
+        raise ShapeError(f"one pooling of {', '.join(MODES)} is supported, the folder has {shown}")
+    return MODES[chosen[0]]
+
+
+def _json(path: Path) -> Any:
+    if not path.exists():
+        return None
+    try:
+        return json.loads(path.read_text())
+    except ValueError as e:
+        raise ShapeError(f"{path} is no JSON: {e}") from e

@@ -1,0 +1,128 @@
+"""`Executable.run_many`: rows of requests share calls; no request is lost with another.
+
+Rows of a ragged module are packed, whatever their lengths, into calls of some hundred tokens: with
+fewer, products read their weights for too little; with more, activations leave the caches.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from bucketize.call import arrange_inputs, bind_shapes, shapes_of
+from bucketize.errors import ArgumentError, BucketizeError, RequestsError
+from bucketize.ir import Var
+from bucketize.many.packed import Packed, Run
+from bucketize.many.plan import CallPlan, PlannedCall, Row
+from bucketize.op import Value
+
+Request: TypeAlias = Mapping[str, Value]
+ENOUGH = 512
+"""Tokens of a call: of bert-mini a row of 13 took 0.73 of the time alone with 8 others, 0.72 with
+31, 0.75 with 127; rows of 64 the least with 7 others, 1.08 of that with 63 (Zen 4)."""
+LOGGER = logging.getLogger("bucketize")
+SHOWN = 3  # failed requests that a message names
+
+
+@dataclass(frozen=True, eq=False)
+class Many:
+    """Runs lists of requests, in as few calls as pay."""
+
+    params: tuple[Var, ...]
+    run: Run
+    """One request as it is."""
+    packed: Packed | None
+    why: str
+    """Why nothing is packed, if nothing is."""
+
+    def plan(
+        self, requests: Sequence[Request], tokens: int
+    ) -> tuple[CallPlan, dict[int, list[Value]]]:
+        """The calls that requests come to, and their inputs in order."""
+        errors: dict[int, BucketizeError] = {}
+        inputs: dict[int, list[Value]] = {}
+        for i, request in enumerate(requests):
+            try:
+                inputs[i] = self._arranged(request)
+            except BucketizeError as e:
+                e.add_note(f"in request {i}")
+                errors[i] = e
+        return CallPlan(tuple(self._calls(inputs, tokens)), errors), inputs
+
+    def _arranged(self, request: Request) -> list[Value]:
+        if not isinstance(request, Mapping):
+            got = type(request).__name__
+            raise ArgumentError(f"a request is a mapping of arrays by input, got {got}")
+        inputs = arrange_inputs(self.params, (), request)
+        bind_shapes(self.params, shapes_of(inputs))
+        return inputs
+
+    def _calls(self, inputs: Mapping[int, list[Value]], tokens: int) -> Iterator[PlannedCall]:
+        together: dict[tuple[bytes, ...], list[Row]] = {}
+        for i, arrays in inputs.items():
+            rows = self.why if self.packed is None else self.packed.rows(i, arrays)
+            if self.packed is None or isinstance(rows, str):
+                yield PlannedCall((), (i,), str(rows))
+                continue
+            key = tuple(arrays[k].tobytes() for k in self.packed.shared)
+            for row in rows:
+                waiting = together.setdefault(key, [])
+                if waiting and sum(r.tokens for r in waiting) + row.tokens > tokens:
+                    yield _packed_call(waiting)
+                    waiting.clear()
+                waiting.append(row)
+        yield from (_packed_call(waiting) for waiting in together.values() if waiting)
+
+    def results(self, requests: Iterable[Request], tokens: int) -> list[list[Value]]:
+        """The results of each request, in order; `RequestsError` if some failed."""
+        listed = list(requests)
+        plan, inputs = self.plan(listed, tokens)
+        results: dict[int, list[Value]] = {}
+        errors = dict(plan.errors)
+        for call in plan.calls:
+            self._serve(call, inputs, results, errors)
+        ordered = [errors[i] if i in errors else results[i] for i in range(len(listed))]
+        if errors:
+            raise RequestsError(_summary(errors, len(listed)), ordered)
+        return ordered  # type: ignore[return-value]  # none failed
+
+    def _serve(
+        self,
+        call: PlannedCall,
+        inputs: Mapping[int, list[Value]],
+        results: dict[int, list[Value]],
+        errors: dict[int, BucketizeError],
+    ) -> None:
+        """Run a call; where one that several share fails, each of them as it is."""
+        if call.rows and self.packed is not None and errors.keys().isdisjoint(call.requests):
+            try:
+                self.packed.serve(call.rows, inputs, results)
+            except BucketizeError:
+                LOGGER.debug("a call fails: each of its requests is run as it is", exc_info=True)
+            else:
+                return
+        for i in (i for i in call.requests if i not in errors):
+            try:
+                results[i] = self.run(inputs[i])
+            except BucketizeError as e:
+                e.add_note(f"in request {i}")
+                errors[i] = e
+
+
+def _packed_call(rows: Sequence[Row]) -> PlannedCall:
+    return PlannedCall(tuple(rows), tuple(dict.fromkeys(row.request for row in rows)))
+
+
+def _summary(errors: Mapping[int, BucketizeError], count: int) -> str:
+    each = [f"request {i}: {errors[i].message}" for i in sorted(errors)[:SHOWN]]
+    more = ["..."] if len(errors) > SHOWN else []
+    return f"{len(errors)} of {count} requests failed: {'; '.join([*each, *more])}"
+
+
+def check_tokens(tokens: object) -> int:
+    """How many tokens a call may have, if it is a number that can be."""
+    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:
+        raise ArgumentError(f"tokens: expected a number from 1, got {tokens!r}")
+    return tokens

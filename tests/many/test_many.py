@@ -1,0 +1,258 @@
+"""Many requests at once: in order, as alone, and none lost with another."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from onnx_model import parse
+
+import bucketize
+from bucketize.cli.group import main
+from bucketize.errors import ArgumentError, BucketizeError, RequestsError
+from bucketize.executable import Executable
+from bucketize.op import Array
+
+pytestmark = pytest.mark.usefixtures("few_registers")
+
+ENCODER = (
+    "(int64[B, S] ids, int64[B, S] mask, float[4] scale) => (y, first) <float one = {1}, "
+    "float low = {-10000}, int64 i0 = {0}, int64[1] a1 = {1}> "
+    "{ table = Constant<value = float[6, 4] {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9, "
+    "1, 2, 3, 4, 5, 6}>() e = Gather(table, ids) x = LayerNormalization(e, scale) "
+    "f = Cast<to = 1>(mask) h = Sub(one, f) v = Mul(h, low) u = Unsqueeze(v, a1) "
+    "t = Transpose<perm = [0, 2, 1]>(x) s = MatMul(x, t) z = Add(s, u) p = Softmax<axis = 2>(z) "
+    "y = MatMul(p, x) first = Gather<axis = 1>(y, i0) }"
+)
+SCALE = np.array([1, 2, -1, 0.5], np.float32)
+
+
+@pytest.fixture(scope="module")
+def plain() -> Executable:
+    return bucketize.compile(bucketize.from_onnx(parse(ENCODER)))
+
+
+@pytest.fixture(scope="module")
+def exe() -> Executable:
+    return bucketize.compile(bucketize.ragged(bucketize.from_onnx(parse(ENCODER))))
+
+
+def request_of(rng: np.random.Generator, length: int, rows: int = 1, seen: int | None = None):
+    mask = np.arange(length) < np.full((rows, 1), length if seen is None else seen)
+    ids = rng.integers(0, 6, (rows, length))
+    return {"ids": ids, "mask": mask.astype(np.int64), "scale": SCALE}
+
+
+def check(got: list[Array], want: list[Array], mask: Array) -> None:
+    seen = mask != 0
+    np.testing.assert_allclose(got[0][seen], want[0][seen], atol=1e-5)
+    np.testing.assert_allclose(got[1], want[1], atol=1e-5)
+    assert not got[0][~seen].any()
+
+
+def test_results_are_those_of_each_alone(exe: Executable, plain: Executable) -> None:
+    rng = np.random.default_rng(0)
+    requests = [request_of(rng, n, 1 + n % 3, max(1, n - n % 4)) for n in (5, 1, 9, 9, 30, 2)]
+    for tokens in (1, 7, 512):
+        for request, got in zip(requests, exe.run_many(requests, tokens=tokens), strict=True):
+            check(got, plain.run(**request), request["mask"])
+
+
+def test_rows_share_calls_of_so_many_tokens(exe: Executable) -> None:
+    rng = np.random.default_rng(0)
+    requests = [request_of(rng, n) for n in (5, 5, 20, 3, 3)]
+    plan = exe.plan_many(requests, tokens=10)
+    assert [call.tokens for call in plan.calls] == [10, 20, 6]
+    assert str(plan).splitlines()[0] == "2 rows of 2 requests, packed: 10 tokens"
+    assert exe.run_many([]) == []
+
+
+def test_results_belong_to_their_requests(exe: Executable) -> None:
+    rng = np.random.default_rng(0)
+    one, other = exe.run_many([request_of(rng, 3), request_of(rng, 3)])
+    other[0][...] = 7
+    assert not (one[0] == 7).any()
+
+
+def test_inputs_that_rows_have_in_common_are_those_of_a_call(exe: Executable, plain) -> None:
+    rng = np.random.default_rng(0)
+    requests = [request_of(rng, 4), {**request_of(rng, 4), "scale": 2 * SCALE}, request_of(rng, 2)]
+    assert [call.requests for call in exe.plan_many(requests).calls] == [(0, 2), (1,)]
+    for request, got in zip(requests, exe.run_many(requests), strict=True):
+        check(got, plain.run(**request), request["mask"])
+
+
+def test_what_cannot_be_packed_is_run_as_it_is(exe: Executable, plain: Executable) -> None:
+    rng = np.random.default_rng(0)
+    odd, hidden = request_of(rng, 4), request_of(rng, 4)
+    odd["mask"], hidden["mask"] = np.array([[0, 1, 1, 1]]), np.array([[0, 0, 0, 0]])
+    plan = exe.plan_many([odd, hidden, request_of(rng, 4)])
+    assert [str(call) for call in plan.calls] == [
+        "request 0 as it is: its mask is not 1 up to where tokens are hidden, and 0 from there on",
+        "request 1 as it is: a row has no token that is seen",
+        "1 row of 1 request, packed: 4 tokens",
+    ]
+    np.testing.assert_allclose(exe.run_many([odd])[0][0], plain.run(**odd)[0], atol=1e-5)
+    assert str(plain.plan_many([odd])) == "request 0 as it is: the module is not ragged"
+    np.testing.assert_array_equal(plain.run_many([odd])[0][0], plain.run(**odd)[0])
+
+
+def test_a_request_that_fails_loses_no_other(exe: Executable, plain: Executable) -> None:
+    rng = np.random.default_rng(0)
+    requests = [request_of(rng, 4) for _ in range(6)]
+    requests[1]["ids"] = requests[1]["ids"].astype(np.float32)
+    requests[2]["ids"][0, 2] = 77
+    del requests[4]["mask"]
+    with pytest.raises(RequestsError) as e:
+        exe.run_many(requests)
+    assert str(e.value).startswith("3 of 6 requests failed: request 1: input 'ids': expected int64")
+    assert [isinstance(r, BucketizeError) for r in e.value.results] == [
+        False,
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert "in request 2" in str(e.value.results[2])
+    for i in (0, 3, 5):
+        check(e.value.results[i], plain.run(**requests[i]), requests[i]["mask"])
+    copy = pickle.loads(pickle.dumps(e.value))
+    assert (str(copy), len(copy.results)) == (str(e.value), 6)
+    four = [{"ids": 1}] * 4
+    with pytest.raises(RequestsError, match=r"4 of 4 .*request 2: .*; \.\.\.$"):
+        exe.run_many(four)
+
+
+def test_what_is_no_request(exe: Executable) -> None:
+    with pytest.raises(
+        RequestsError, match="request 0: a request is a mapping of arrays by input, got list"
+    ):
+        exe.run_many([[1, 2]])  # type: ignore[list-item]
+    for tokens in (0, True, 2.5):
+        with pytest.raises(ArgumentError, match="tokens: expected a number from 1"):
+            exe.run_many([], tokens=tokens)  # type: ignore[arg-type]
+
+
+def test_threads_may_call_at_once(exe: Executable, plain: Executable) -> None:
+    rng = np.random.default_rng(0)
+    lists = [[request_of(rng, int(n)) for n in rng.integers(1, 30, 20)] for _ in range(4)]
+    results: dict[int, list[list[Array]]] = {}
+
+    def serve(i: int) -> None:
+        for _ in range(5):
+            results[i] = exe.run_many(lists[i], tokens=40)
+
+    threads = [threading.Thread(target=serve, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i, requests in enumerate(lists):
+        for request, got in zip(requests, results[i], strict=True):
+            check(got, plain.run(**request), request["mask"])
+
+
+# --- on the command line --------------------------------------------------------------------------
+
+
+def run(*args: str | Path):
+    return CliRunner().invoke(main, ["run", *map(str, args)])
+
+
+@pytest.fixture
+def requests(tmp_path: Path) -> Path:
+    rng, arrays = np.random.default_rng(0), {}
+    for i, length in enumerate((3, 9, 5)):
+        ids = rng.integers(0, 100, (1, length))
+        arrays |= {f"{i}/input_ids": ids, f"{i}/attention_mask": np.ones_like(ids)}
+    np.savez(tmp_path / "requests.npz", **arrays)
+    return tmp_path / "requests.npz"
+
+
+def test_run_many_from_an_archive(requests: Path, tmp_path: Path) -> None:
+    done = run(
+        "zoo:bert-mini", "--ragged", "--many", requests, "-o", tmp_path / "out.npz", "--repeat", "1"
+    )
+    assert (done.exit_code, done.stdout.split()[:3]) == (0, ["requests", "calls", "seconds"])
+    with np.load(tmp_path / "out.npz") as out:
+        assert {n: out[n].shape for n in out.files} == {
+            f"{i}/last_hidden_state": (1, n, 256) for i, n in enumerate((3, 9, 5))
+        }
+    told = run("zoo:bert-mini", "--ragged", "--many", requests, "--json", "--repeat", "1")
+    assert '"3 rows of 3 requests, packed: 17 tokens"' in told.stdout
+
+
+def test_run_many_from_a_folder(requests: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "all"
+    folder.mkdir()
+    with np.load(requests) as archive:
+        for i in range(2):
+            np.savez(
+                folder / f"{i}.npz",
+                **{
+                    name.partition("/")[2]: archive[name]
+                    for name in archive.files
+                    if name[0] == str(i)
+                },
+            )
+    done = run("zoo:bert-mini", "--many", folder, "--repeat", "1")
+    assert (done.exit_code, done.stdout.split()[5:7]) == (0, ["2", "2"])
+
+
+def test_what_is_wrong_with_requests(requests: Path, tmp_path: Path) -> None:
+    empty, text, other = tmp_path / "empty", tmp_path / "text.npz", tmp_path / "other.npz"
+    empty.mkdir()
+    text.write_text("no archive")
+    np.savez(other, input_ids=np.ones(3))
+    for path, fault in (
+        (empty, "has no .npz file"),
+        (text, "holds no arrays in .npz format"),
+        (other, "an array is called 'input_ids', not NUMBER/INPUT"),
+    ):
+        done = run("zoo:bert-mini", "--many", path)
+        assert (done.exit_code, fault in done.stderr) == (2, True)
+    for more, fault in (
+        (["--at", "B=1,S=2"], "--many has its inputs in a file: --at is for one request"),
+        (["--ragged", "-d", "log"], "--ragged is for all lengths at once: leave out -d"),
+        (["--mask", "attention_mask"], "--mask is for --ragged, which is not given"),
+    ):
+        done = run("zoo:bert-mini", "--many", requests, *more)
+        assert (done.exit_code, fault in done.stderr) == (2, True)
+
+
+def test_a_request_that_fails_is_told_at_the_end(tmp_path: Path) -> None:
+    ids = np.array([[1, 2, 3]])
+    both = {f"{i}/attention_mask": np.ones_like(ids) for i in range(2)}
+    np.savez(tmp_path / "r.npz", **both, **{"0/input_ids": ids, "1/input_ids": ids + 10**6})
+    done = run(
+        "zoo:bert-mini",
+        "--ragged",
+        "--many",
+        tmp_path / "r.npz",
+        "--repeat",
+        "1",
+        "-o",
+        tmp_path / "o.npz",
+    )
+    assert (done.exit_code, "request 1: " in done.stderr) == (1, True)
+    with np.load(tmp_path / "o.npz") as out:
+        assert out.files == ["0/last_hidden_state"]
+
+
+def test_show_says_whether_a_model_can_be_packed(tmp_path: Path) -> None:
+    def shown(*args: str):
+        return CliRunner().invoke(main, ["show", *args])
+
+    assert shown("zoo:bert-mini", "--explain-ragged").stdout.startswith(
+        "ragged: <function main[ragged]"
+    )
+    told = shown("zoo:bert-mini", "--explain-ragged", "--mask", "input_ids").stdout
+    assert told.startswith("not ragged: softmax: 'input_ids' does not hide tokens")
+    wrong = shown("zoo:bert-mini", "--mask", "input_ids")
+    assert "--mask is for --explain-ragged, which is not given" in wrong.stderr
+    del tmp_path
