@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bucketize.errors import ArgumentError, unknown_name, warn
@@ -46,6 +47,7 @@ def compile(  # noqa: PLR0913  options by name
     lazy: bool = False,
     strict: bool = False,
     weight_bytes: int | None = None,
+    invariant: bool = False,
     progress: Tell | bool | None = None,
 ) -> Executable:
     """Compile a module, each clone by what a log confirmed for it, or else on defaults.
@@ -66,6 +68,10 @@ def compile(  # noqa: PLR0913  options by name
         weight_bytes: at most, of the weights of all clones together, each in every layout that a
             kernel reads it in; kernels that gain least by a layout of their own make do with
             another's. None: what the kernels want.
+        invariant: a row's bits depend on its own inputs alone: not on how many others there are, on
+            their lengths, on its bucket, on threads, or whether it is padded or packed. Sums have
+            one order, by which one row takes longer, and 3 x 3 convolutions have no minimal
+            filtering; `log` is left out, whose schedules were chosen among others.
         progress: told what is being worked on, how many are done (functions, then kernels), and of
             how many; True shows a bar on stderr.
 
@@ -73,8 +79,8 @@ def compile(  # noqa: PLR0913  options by name
         The executable; its `counts` say how many workloads the log served.
 
     Raises:
-        ArgumentError: no module, a `progress` of another kind, or `weight_bytes` of clones that
-            compile at their first use.
+        ArgumentError: no module, a `progress` of another kind, `weight_bytes` of clones that
+            compile at their first use, or a log beside `invariant`.
         UnknownNameError: there is no such executor or target.
         CompileError: no thread, or more than cores of this machine; the graph executor for what is
             not static; weights that cannot be packed in `weight_bytes`.
@@ -86,11 +92,15 @@ def compile(  # noqa: PLR0913  options by name
     check_module(mod)
     if executor not in EXECUTORS:
         raise unknown_name("executor", executor, EXECUTORS)
+    if invariant and log is not None:
+        raise ArgumentError(
+            "invariant sums in one order, of which a log says nothing: leave it out"
+        )
     if lazy and weight_bytes is not None:
         raise ArgumentError("weight_bytes is for all clones together: leave out lazy=True")
     check_threads(threads, None if target is None else MOST_THREADS)
     start = time.perf_counter()
-    wanted = calibrated() if target is None else named(target)
+    wanted = replace(calibrated() if target is None else named(target), in_order=invariant)
     configurations = defaults if log is None else logged(mod, log, threads)
     program = decide(
         mod, configurations, target=wanted, threads=threads, executor=executor, together=not lazy
@@ -146,7 +156,8 @@ def _warn_of_open(executable: Executable) -> None:
 
 def rebuilt(program: Program) -> Executable:
     """The executable of a stored program of another processor or version, compiled for this one."""
-    start, target = time.perf_counter(), calibrated()
+    start = time.perf_counter()
+    target = replace(calibrated(), in_order=program.target.in_order)
     here = redecided(program, target)
     for name in here.routines:
         here.decide(name)

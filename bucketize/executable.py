@@ -21,14 +21,12 @@ from bucketize.inspect.explain import Explanation, explain, sizes_of
 from bucketize.ir import Module, Var
 from bucketize.kernel.object import Kernel
 from bucketize.link.image import Image
-from bucketize.many.many import ENOUGH, Many, Request, check_tokens
-from bucketize.many.packed import Packed
+from bucketize.many.many import ENOUGH, Many, Request, check_tokens, many_of
 from bucketize.many.plan import CallPlan
 from bucketize.op import Array, Value
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
 from bucketize.program.program import Program, Routine
 from bucketize.progress import Tell, progress_bar, shown
-from bucketize.ragged.name import ragged_name
 from bucketize.runtime.vm import Context
 from bucketize.save.write import save
 from bucketize.traffic.counter import Clones, TrafficCounter
@@ -100,7 +98,7 @@ def _facts(routine: Routine) -> list[object]:
     return [len(calls), sum(call.why == LOGGED for call in calls), host]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Serving:
     """What calls run on: an image, and contexts of it that no call uses."""
 
@@ -108,6 +106,8 @@ class _Serving:
     idle: deque[Context] = field(default_factory=deque)
     clones: Clones = field(default_factory=dict)
     """Requests by clone; what contexts did not hand on is not among them."""
+    many: Many | None = None
+    """How requests share calls; None: nobody asked yet."""
 
     def context(self, counter: TrafficCounter) -> Context:
         """A new context, whose requests are counted."""
@@ -240,14 +240,15 @@ class Executable:
         """The results of many requests, each of shapes of its own.
 
         Of a module that is `bucketize.ragged`, rows of several requests share a call, without
-        padding: what a request comes to is what it would alone, within the rounding of products of
-        another size. Others, and requests whose hidden tokens are not the last ones of their rows,
-        are run one by one.
+        padding. Of others, requests of equal shapes are one batch, where rows are proved to keep
+        apart and the models of kernels say that it pays. What a request comes to is what it would
+        alone, within the rounding of products of another size. `plan_many` tells who shares what,
+        and why others do not.
 
         Args:
             requests: of each its inputs by name, as those of `run`.
-            tokens: that share a call; a row that has more has one to itself. Memory is that of
-                such a call, beside requests and results.
+            tokens: that share a call of a ragged module; a row that has more has one to itself.
+                Memory is that of such a call, beside requests and results.
 
         Returns:
             The results of each, in order; at tokens that are hidden they are 0.
@@ -277,13 +278,10 @@ class Executable:
         return self._many().plan(list(requests), check_tokens(tokens))[0]
 
     def _many(self) -> Many:
-        name = ragged_name("main")
-        routines = self.program.routines
-        packed = None
-        if name in routines:
-            packed = Packed(routines[name], partial(self._run, name), self._params)
-        why = "the module is not ragged"
-        return Many(self._params, partial(self._run, "main"), packed, why)
+        serving = self._serving
+        if serving.many is None:
+            serving.many = many_of(serving.image.program, self.module, self._params, self._run)
+        return serving.many
 
     def context(self) -> Callable[..., list[Value]]:
         """A `run` with memory of its own that no other call shares: one call at a time.

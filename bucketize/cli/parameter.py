@@ -241,6 +241,11 @@ ragged_options = all_of(
     ),
 )
 """--ragged, and by which input."""
+invariant_option = click.option(
+    "--invariant",
+    is_flag=True,
+    help="The bits of a row depend on its own inputs alone, whatever is computed beside it.",
+)
 at_option = sizes_option("Sizes")
 oracle_at_option = sizes_option("With -d oracle: the sizes of its clones")
 weighted_at_option = click.option(

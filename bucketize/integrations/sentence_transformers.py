@@ -96,8 +96,10 @@ class SentenceTransformer:
         settings = {} if folder is None else _settings(folder)
         if folder is not None:
             tokenizer = tokenizer or _tokenizer(folder / "tokenizer.json")
-            model = from_onnx(folder / MODEL)
-        self.executable = model if isinstance(model, Executable) else _compiled(model, threads)
+        if not isinstance(model, Executable):
+            mod = model if isinstance(model, Module) else from_onnx(Path(model) / MODEL)
+            model = _compiled(mod, threads)
+        self.executable = model
         self.pooling = pooling or settings.get("pooling", "mean")
         if self.pooling not in POOLINGS:
             raise unknown_name("pooling", self.pooling, POOLINGS)

@@ -197,13 +197,15 @@ TEMPLATES: dict[str, Template] = {}
 def candidates(workload: Workload, target: Target | None = None) -> list[Template]:
     """All templates that can compute the workload, on a target or on some, the default one first.
 
-    Where a target has the instruction that one is made for, loops never paid.
+    Where a target has the instruction that one is made for, loops never paid. Where it sums in one
+    order it has the default one alone: templates differ in their sums.
     """
     able = [t for t in TEMPLATES.values() if t.accepts(workload)]
     if target is None:
         return able
     dots = [t for t in able if t.dot in target.processor.dots]
-    return dots or [t for t in able if not t.dot]
+    able = dots or [t for t in able if not t.dot]
+    return able[:1] if target.in_order else able
 
 
 @dataclass(frozen=True)

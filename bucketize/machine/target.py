@@ -110,6 +110,8 @@ class Target:
     """The same while all cores work."""
     family: str = FAMILIES[0]
     """Of its cores, as models of cost have constants for."""
+    in_order: bool = False
+    """Whether each element is summed in one order, whatever else a kernel is asked for."""
 
     @cached_property
     def crowded(self) -> Target:

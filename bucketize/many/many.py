@@ -6,17 +6,25 @@ fewer, products read their weights for too little; with more, activations leave 
 
 from __future__ import annotations
 
+import importlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
 
 from bucketize.call import arrange_inputs, bind_shapes, shapes_of
-from bucketize.errors import ArgumentError, BucketizeError, RequestsError
-from bucketize.ir import Var
-from bucketize.many.packed import Packed, Run
+from bucketize.dispatch.bucket import fallback_name
+from bucketize.errors import ArgumentError, BucketizeError, RaggedError, RequestsError
+from bucketize.ir import Function, Module, Var
+from bucketize.many.batched import Batched
+from bucketize.many.packed import Packed
 from bucketize.many.plan import CallPlan, PlannedCall, Row
+from bucketize.many.together import Run, Together
 from bucketize.op import Value
+from bucketize.program.program import Program
+from bucketize.ragged.name import ragged_name
+from bucketize.types import Sizes
 
 Request: TypeAlias = Mapping[str, Value]
 ENOUGH = 512
@@ -33,9 +41,9 @@ class Many:
     params: tuple[Var, ...]
     run: Run
     """One request as it is."""
-    packed: Packed | None
+    together: Together | None
     why: str
-    """Why nothing is packed, if nothing is."""
+    """Why nothing shares a call, if nothing does."""
 
     def plan(
         self, requests: Sequence[Request], tokens: int
@@ -60,20 +68,16 @@ class Many:
         return inputs
 
     def _calls(self, inputs: Mapping[int, list[Value]], tokens: int) -> Iterator[PlannedCall]:
-        together: dict[tuple[bytes, ...], list[Row]] = {}
+        groups: dict[Hashable, list[Row]] = {}
         for i, arrays in inputs.items():
-            rows = self.why if self.packed is None else self.packed.rows(i, arrays)
-            if self.packed is None or isinstance(rows, str):
+            rows = self.why if self.together is None else self.together.rows(i, arrays)
+            if self.together is None or isinstance(rows, str):
                 yield PlannedCall((), (i,), str(rows))
-                continue
-            key = tuple(arrays[k].tobytes() for k in self.packed.shared)
-            for row in rows:
-                waiting = together.setdefault(key, [])
-                if waiting and sum(r.tokens for r in waiting) + row.tokens > tokens:
-                    yield _packed_call(waiting)
-                    waiting.clear()
-                waiting.append(row)
-        yield from (_packed_call(waiting) for waiting in together.values() if waiting)
+            else:
+                groups.setdefault(self.together.key(arrays), []).extend(rows)
+        for rows in groups.values():
+            assert self.together is not None, "something told the rows"
+            yield from self.together.calls(rows, inputs, tokens)
 
     def results(self, requests: Iterable[Request], tokens: int) -> list[list[Value]]:
         """The results of each request, in order; `RequestsError` if some failed."""
@@ -96,9 +100,9 @@ class Many:
         errors: dict[int, BucketizeError],
     ) -> None:
         """Run a call; where one that several share fails, each of them as it is."""
-        if call.rows and self.packed is not None and errors.keys().isdisjoint(call.requests):
+        if call.rows and self.together is not None and errors.keys().isdisjoint(call.requests):
             try:
-                self.packed.serve(call.rows, inputs, results)
+                self.together.serve(call.rows, inputs, results)
             except BucketizeError:
                 LOGGER.debug("a call fails: each of its requests is run as it is", exc_info=True)
             else:
@@ -111,8 +115,50 @@ class Many:
                 errors[i] = e
 
 
-def _packed_call(rows: Sequence[Row]) -> PlannedCall:
-    return PlannedCall(tuple(rows), tuple(dict.fromkeys(row.request for row in rows)))
+def many_of(
+    program: Program,
+    module: Module | None,
+    params: tuple[Var, ...],
+    run: Callable[..., list[Value]],
+) -> Many:
+    """What requests of a program share: packed rows, or batches where rows keep apart.
+
+    Args:
+        program: what runs.
+        module: that it was compiled from; None of one that was loaded.
+        params: the inputs of a request.
+        run: the results of a routine, by its name and inputs.
+
+    """
+    name = ragged_name("main")
+    alone = partial(run, "main")
+    if name in program.routines:
+        packed = Packed.of(program.routines[name], partial(run, name), params)
+        return Many(params, alone, packed, "")
+    if module is None:
+        return Many(params, alone, None, "it was loaded, and is not ragged")
+    # what proves and predicts loads all templates, which a loaded executable does without
+    proof: Any = importlib.import_module("bucketize.ragged.rows")
+    predict: Any = importlib.import_module("bucketize.inspect.predict")
+    original = _original(module)
+    try:
+        batch = proof.batch_of(original)
+    except RaggedError as e:
+        return Many(params, alone, None, f"its rows are not known to keep apart: {e.message}")
+
+    def price(sizes: Sizes) -> float:
+        seconds: float = predict.predicted(program, sizes).seconds
+        return seconds
+
+    results = [r.type for r in original.results]
+    return Many(params, alone, Batched.of(alone, params, results, batch, price), "")
+
+
+def _original(module: Module) -> Function:
+    """`main`, as it was before it was dispatched."""
+    fallback = module.functions.get(fallback_name("main"))
+    exact = (c.origin for c in module.clones.values() if c.policy == "exact")
+    return fallback or next((fn for fn in exact if fn is not None), module.main)
 
 
 def _summary(errors: Mapping[int, BucketizeError], count: int) -> str:

@@ -17,7 +17,7 @@ class Row:
     index: int
     """Its place in the request."""
     tokens: int
-    """How many of it are seen."""
+    """How many of it are seen; 0 where they are not counted."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class PlannedCall:
     """A call, and what shares it."""
 
     rows: tuple[Row, ...]
-    """Packed; none of a request that is run as it is."""
+    """Of requests that share it; none of one that is run as it is."""
     requests: tuple[int, ...]
-    why: str = ""
-    """Why it is run as it is."""
+    why: str
+    """How rows share it, or why they do not."""
 
     @property
     def tokens(self) -> int:
@@ -38,8 +38,8 @@ class PlannedCall:
     def __str__(self) -> str:
         if not self.rows:
             return f"request {self.requests[0]} as it is: {self.why}"
-        what = f"{several(len(self.rows), 'row')} of {several(len(self.requests), 'request')}"
-        return f"{what}, packed: {several(self.tokens, 'token')}"
+        rows, requests = several(len(self.rows), "row"), several(len(self.requests), "request")
+        return f"{rows} of {requests}, {self.why}"
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def test_what_cannot_be_packed_is_run_as_it_is(exe: Executable, plain: Executabl
         "1 row of 1 request, packed: 4 tokens",
     ]
     np.testing.assert_allclose(exe.run_many([odd])[0][0], plain.run(**odd)[0], atol=1e-5)
-    assert str(plain.plan_many([odd])) == "request 0 as it is: the module is not ragged"
+    assert str(plain.plan_many([odd])) == "request 0 as it is: a batch of 1, the cheapest"
     np.testing.assert_array_equal(plain.run_many([odd])[0][0], plain.run(**odd)[0])
 
 

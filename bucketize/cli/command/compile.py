@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 @parameter.log_option
 @click.option("--target", metavar="NAME", help="Another processor: neoverse-v1, ...")
 @parameter.threads_option
+@parameter.invariant_option
 @click.option(
     "--weight-bytes",
     type=click.IntRange(0),
@@ -63,7 +64,9 @@ def compile(
     loaded = load_model(model, bounds)
     tell_hints(loaded)
     behind = dispatched_at(loaded, options)
-    how = {name: options[name] for name in ("log", "target", "threads", "weight_bytes")}
+    how = {
+        name: options[name] for name in ("log", "target", "threads", "weight_bytes", "invariant")
+    }
     exe = compiled(behind, **how)
     with progress_bar(f"writing {path}"):
         exe.save(path)

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 @parameter.written_option("--output", "-o", help="Write results as .npz.")
 @parameter.log_option
 @parameter.threads_option
+@parameter.invariant_option
 @click.option("--repeat", type=click.IntRange(1), default=10, show_default=True, help="Timed runs.")
 @parameter.saved_options
 @click.option("--check", is_flag=True, help="Compare with the reference evaluator (slow).")
@@ -99,7 +100,7 @@ def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any
 
 DECIDED = (
     *("bounds", "precision", "weights", "dispatcher", "policy", "fallback", "limit", "log"),
-    *("ragged", "mask", "threads"),
+    *("ragged", "mask", "threads", "invariant"),
 )
 NOT_OF_SAVED = {
     **dict.fromkeys(DECIDED, "was decided when it was compiled"),
@@ -133,8 +134,12 @@ def ready(
     tell_hints(loaded)
     points = sizes_at(loaded, options["points"], inputs)
     behind = dispatched(loaded, {**options, "points": points})
-    log, threads = options["log"], options["threads"]
-    return loaded, compiled(behind, log=log, threads=threads, lazy=True), points
+    return loaded, compiled(behind, lazy=True, **how(options)), points
+
+
+def how(options: dict[str, Any]) -> dict[str, Any]:
+    """How a model is compiled."""
+    return {name: options[name] for name in ("log", "threads", "invariant")}
 
 
 def opened(model: str, options: dict[str, Any]) -> Executable:
@@ -155,7 +160,7 @@ def run_many(
     else:
         loaded = load_model(model, bounds)
         behind = dispatched(loaded, {**options, "points": []})
-        exe = compiled(behind, log=options["log"], threads=options["threads"], lazy=True)
+        exe = compiled(behind, lazy=True, **how(options))
     plan = exe.plan_many(requests)
     results, failed = served(exe, requests)
     with Watch() as watch:

@@ -17,8 +17,18 @@ JOB = ("rows", "a", "a_step", "b", "b_step", "c", "c_step", "columns", "units", 
 class Column:
     """A function that computes some rows of one panel of a product, in balanced tiles."""
 
-    def __init__(self, w: Writer, name: str, rows: int, vectors: int, epilogue: Epilogue) -> None:
-        self.form = TileForm(rows, vectors * w.lanes, lanes=w.lanes, epilogue=epilogue)
+    def __init__(
+        self,
+        w: Writer,
+        name: str,
+        rows: int,
+        vectors: int,
+        epilogue: Epilogue,
+        *,
+        in_order: bool = False,
+    ) -> None:
+        width = vectors * w.lanes
+        self.form = TileForm(rows, width, lanes=w.lanes, epilogue=epilogue, in_order=in_order)
         self.function = w.define(name, [POINTER], self._write)
 
     def _write(self, w: Writer, words: ir.Value) -> None:

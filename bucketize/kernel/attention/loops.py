@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from llvmlite import ir
@@ -66,6 +67,8 @@ class HeadForm:
     """The place of how many keys there are, where others are padding, which weighs nothing."""
     segments: int | None
     """The place of where segments of rows end, if each sees the keys of its own segment alone."""
+    in_order: bool
+    """Whether a row is summed in one order, however many others there are, and hidden keys."""
     epilogue: Epilogue
     """What the scores go through before their softmax."""
 
@@ -124,10 +127,11 @@ class _AttentionLoops:
             w.at(space, self.d[name]) for name in ("inverses", "key_panels", "value_panels")
         )
         self.job = Words.new(w, JOB)
-        self.columns = {v: Column(w, f"scores{v}", form.rows, v, RAW) for v in widths(form.vectors)}
-        self.sums = Column(w, "sums", form.value_rows, form.value_vectors, TIMES_ROW)
+        column = partial(Column, w, in_order=form.in_order)
+        self.columns = {v: column(f"scores{v}", form.rows, v, RAW) for v in widths(form.vectors)}
+        self.sums = column("sums", form.value_rows, form.value_vectors, TIMES_ROW)
         operands = [POINTER] * len(form.epilogue.operands)
-        weights = Weights(form.epilogue, form.clean)
+        weights = Weights(form.epilogue, form.clean, form.in_order)
         self.softmax = w.define("softmax", [POINTER, WORD, POINTER, *operands], weights.write)
         self.hiding = hiding_of(form.epilogue) if form.limit is None else None
 

@@ -23,10 +23,13 @@ CHAINS = 4  # of maxima or sums, each waiting for itself alone
 
 @dataclass(frozen=True)
 class Weights:
-    """The code of a row: what its scores go through before, and whether no numbers count as 0."""
+    """The code of a row: what its scores go through before their softmax."""
 
     epilogue: Epilogue
     clean: bool
+    """Whether no numbers count as 0."""
+    in_order: bool
+    """Whether its sum has one order."""
 
     def write(
         self, w: Writer, row: ir.Value, keys: ir.Value, inverse: ir.Value, *operands: ir.Value
@@ -42,7 +45,8 @@ class Weights:
             w.store(value, at)
             return value
 
-        total = _chained(w, whole, exponential, w.number(0), w.builder.fadd)
+        summed = _in_order if self.in_order else _chained
+        total = summed(w, whole, exponential, w.number(0), w.builder.fadd)
         none = w.builder.fcmp_ordered("==", total, w.number(0))  # there are no keys
         if self.clean:
             lost = w.builder.fcmp_unordered("uno", total, total)
@@ -87,6 +91,12 @@ def _first(w: Writer, x: ir.Value) -> ir.Value:
 def _greater(w: Writer, x: ir.Value, y: ir.Value) -> ir.Value:
     """The greater one, y where x is NaN: a row that has one becomes NaN by its sum."""
     return w.builder.select(w.builder.fcmp_ordered(">", x, y), x, y)
+
+
+def _in_order(w: Writer, count: ir.Value, each: Each, start: ir.Value, step: Step) -> ir.Value:
+    """The same of whole vectors, one after the other: more of zeros change nothing."""
+    (one,) = w.loop(0, count, lambda i, v: [step(each(i, None), v[0])], [start], step=w.lanes)
+    return w.folded(one, step)
 
 
 def _chained(w: Writer, count: ir.Value, each: Each, start: ir.Value, step: Step) -> ir.Value:

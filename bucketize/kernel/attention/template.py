@@ -59,6 +59,7 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> HeadForm:
         clean=attention.clean,
         limit=attention.limit,
         segments=attention.segments,
+        in_order=target.in_order,
         epilogue=attention.epilogue,
     )
 

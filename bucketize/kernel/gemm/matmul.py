@@ -144,6 +144,7 @@ def form(
         epilogue=_epilogue(workload),
         padded=padded,
         pairs=elements(workload) == PAIR,
+        in_order=target.in_order,
         streams=packed and not image and target.speed.prefetch > 1,
     )
 

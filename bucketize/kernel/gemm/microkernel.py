@@ -71,6 +71,8 @@ class TileForm(Tile):
     """Whether windows see pads: zeros that are nowhere in memory."""
     pairs: bool = False
     """Whether an element of A and of B is a pair of bfloat16 along the depth, as one float."""
+    in_order: bool = False
+    """Whether elements of low tiles are summed in the order of those of high ones: in one chain."""
     streams: bool = False
     """Whether a tile that is alone reads a packed B as a stream, if it has few sums."""
 
@@ -339,6 +341,8 @@ class RegisterTile:
     @property
     def chains(self) -> int:
         """How many sums of an element a turn keeps apart."""
+        if self.form.in_order:
+            return 1
         return min(max(CHAINS // len(self.cells), 1), self.unroll)
 
     def apart(self, sums: Values) -> list[Values]:

@@ -1,0 +1,138 @@
+"""Rows of several requests in one call: what packing and batching have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from bucketize.ir import Var
+from bucketize.many.plan import PlannedCall, Row
+from bucketize.op import Array, Value
+
+Run: TypeAlias = Callable[[Sequence[Value]], list[Value]]
+"""What computes the results of inputs in order."""
+
+
+@dataclass(frozen=True)
+class RowAxis:
+    """Where an array has its rows, and whether their tokens are along the next axis."""
+
+    at: int
+    has_tokens: bool = False
+
+    @property
+    def before(self) -> tuple[Any, ...]:
+        """The index of all that comes before it."""
+        return (slice(None),) * self.at
+
+    def picked(self, array: Array, row: Row) -> Array:
+        """What is taken of a row: its tokens along the axis, or itself."""
+        if self.has_tokens:
+            return array[(*self.before, row.index, slice(row.tokens))]
+        return array[(*self.before, slice(row.index, row.index + 1))]
+
+    def joined(self, parts: Sequence[Array]) -> Array:
+        """Rows behind each other; tokens as those of one row."""
+        together = np.concatenate(parts, self.at)
+        return np.expand_dims(together, self.at) if self.has_tokens else together
+
+    def room(self, packed: Array, count: int, length: int) -> Array:
+        """Zeros for the rows of a request, of so many tokens each, like what is packed."""
+        own = (count, length) if self.has_tokens else (count,)
+        behind = packed.shape[self.at + 1 + self.has_tokens :]
+        return np.zeros((*packed.shape[: self.at], *own, *behind), packed.dtype)
+
+    def put(self, array: Array, row: Row, packed: Array, place: int, end: int) -> None:
+        """Write what a row came to: the packed row of this place, whose tokens end there."""
+        if self.has_tokens:
+            tokens = packed[(*self.before, 0, slice(end - row.tokens, end))]
+            array[(*self.before, row.index, slice(row.tokens))] = tokens
+        else:
+            array[(*self.before, row.index)] = packed[(*self.before, place)]
+
+
+@dataclass(frozen=True, eq=False)
+class Together(ABC):
+    """A function that computes rows of several requests, and how arrays are cut and joined."""
+
+    run: Run
+    params: tuple[Var, ...]
+    """The inputs of requests."""
+    inputs: Mapping[str, RowAxis | None]
+    """By name, of inputs that the function takes; None: all rows of a call have it in common."""
+    results: Sequence[RowAxis | None]
+    order: Sequence[str]
+    """The names of what the function takes."""
+
+    @abstractmethod
+    def rows(self, request: int, inputs: Sequence[Array]) -> list[Row] | str:
+        """The rows of a request, or why they share no call."""
+
+    @abstractmethod
+    def calls(
+        self, rows: Sequence[Row], inputs: Mapping[int, Sequence[Array]], tokens: int
+    ) -> Iterator[PlannedCall]:
+        """The calls that rows of one `key` come to."""
+
+    @abstractmethod
+    def sizes(self, inputs: Sequence[Array]) -> tuple[int, int]:
+        """The rows of a request, and the tokens of each, hidden ones, too."""
+
+    def added(self, rows: Sequence[Row]) -> dict[str, Array]:  # noqa: ARG002
+        """Inputs that no request has."""
+        return {}
+
+    def key(self, inputs: Sequence[Array]) -> Hashable:
+        """Requests of equal keys may share a call: what rows have in common is the same."""
+        pairs = zip(self.params, inputs, strict=True)
+        return tuple(a.tobytes() for p, a in pairs if self.inputs.get(p.name, NOWHERE) is None)
+
+    def serve(
+        self,
+        rows: Sequence[Row],
+        inputs: Mapping[int, Sequence[Array]],
+        results: dict[int, list[Value]],
+    ) -> None:
+        """Run rows of requests in one call, and put what they come to into the results."""
+        outs = self.run(self._arguments(rows, inputs))
+        ends = np.cumsum([row.tokens for row in rows]).tolist()
+        for place, (row, end) in enumerate(zip(rows, ends, strict=True)):
+            if row.request not in results:
+                results[row.request] = self._rooms(outs, inputs[row.request])
+            mine = results[row.request]
+            for axis, out, array in zip(self.results, outs, mine, strict=True):
+                if axis is not None:
+                    axis.put(array, row, out, place, end)
+
+    def _arguments(self, rows: Sequence[Row], inputs: Mapping[int, Sequence[Array]]) -> list[Array]:
+        arguments = self.added(rows)
+        for i, param in enumerate(self.params):
+            if param.name not in self.inputs:
+                continue
+            axis = self.inputs[param.name]
+            if axis is None:
+                arguments[param.name] = inputs[rows[0].request][i]
+            else:
+                parts = [axis.picked(inputs[row.request][i], row) for row in rows]
+                arguments[param.name] = axis.joined(parts)
+        return [arguments[name] for name in self.order]
+
+    def _rooms(self, outs: Sequence[Array], inputs: Sequence[Value]) -> list[Value]:
+        """Results of a request to be written, of zeros where tokens are hidden."""
+        count, length = self.sizes(inputs)
+        pairs = zip(self.results, outs, strict=True)
+        return [
+            out.copy() if axis is None else axis.room(out, count, length) for axis, out in pairs
+        ]
+
+
+NOWHERE = RowAxis(0)
+
+
+def call_of(rows: Sequence[Row], how: str) -> PlannedCall:
+    """The call of rows."""
+    return PlannedCall(tuple(rows), tuple(dict.fromkeys(row.request for row in rows)), how)
