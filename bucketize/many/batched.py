@@ -71,7 +71,7 @@ class Batched(Together):
         most = self.batch.hi or len(rows)
 
         def seconds(count: int) -> float:
-            """Of rows that share calls of so many."""
+            """What all rows take in calls of so many."""
             whole, rest = divmod(len(rows), count)
             last = self._price(key, sizes, rest) if rest else 0.0
             return whole * self._price(key, sizes, count) + last

@@ -89,9 +89,9 @@ def _fault(b: Binding, axes: Axes) -> str:
         if fault := axes.fault(value.type):
             return fault
     sizing = {*b.op.sizing, *SIZING.get(b.op, ())} if b.args else set()
-    told = [n for n, v in b.attrs.items() if axes.batch in mentioned_in(v) and n not in sizing]
-    if told:
-        return f"it computes with the number of rows ({told[0]})"
+    counting = [n for n, v in b.attrs.items() if axes.batch in mentioned_in(v) and n not in sizing]
+    if counting:
+        return f"it computes with the number of rows ({counting[0]})"
     places = [axes.rows(a.type.shape) for a in b.args]
     if not any(places):
         return ""

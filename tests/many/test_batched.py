@@ -46,8 +46,8 @@ MIXED = {
         "results have no symbol in common that counts rows",
     ),
     "turned around": (
-        "(float[B, 4] x) => (y) <int64[1] a = {0}, int64[1] m = {-1}, int64[1] l = {-9223372036854775807}> "
-        "{ z = Slice(x, m, l, a, m) y = Add(x, z) }",
+        "(float[B, 4] x) => (y) <int64[1] a = {0}, int64[1] m = {-1}, "
+        "int64[1] l = {-9223372036854775807}> { z = Slice(x, m, l, a, m) y = Add(x, z) }",
         "strided_slice: ",
     ),
     "each with each": (

@@ -139,7 +139,7 @@ def ready(
 
 def how(options: dict[str, Any]) -> dict[str, Any]:
     """How a model is compiled."""
-    return {name: options[name] for name in ("log", "threads", "invariant")}
+    return {name: options[name] for name in ("log", "threads", "invariant") if name in options}
 
 
 def opened(model: str, options: dict[str, Any]) -> Executable:
