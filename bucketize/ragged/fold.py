@@ -37,7 +37,7 @@ def local(p: Packer, b: Binding) -> None:
     ours = {*p.axes.rows(shape), *p.axes.tokens(shape)}
     if ours.intersection(touched):
         p.refuse(b, f"it brings together rows or tokens of {b.args[0].type}")
-    p.put(b, p.emit(b, [p.atom(a) for a in b.args], p.form(b.out)))
+    p.put(b, p.emit(b, [p.atom(a) for a in b.args]))
 
 
 def reduced(p: Packer, b: Binding) -> None:
@@ -95,7 +95,7 @@ def running(p: Packer, b: Binding) -> None:
         p.refuse(b, "it sums from the last token on")
     if x.type.dtype.kind not in "iu":
         p.refuse(b, f"sums of {x.type.dtype} that go on over rows are not exact")
-    total = p.emit(b, [p.atom(x)], Form.TOKEN)
+    total = p.emit(b, [p.atom(x)])
     before = total if b.attrs["exclusive"] else p.out.emit(sub, total, p.atom(x))
     first = p.out.emit(gather, before, p.begins(), axis=axis + rank)
     p.put(b, p.out.emit(sub, total, p.out.emit(gather, first, p.owner, axis=axis + rank)))

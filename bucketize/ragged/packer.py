@@ -8,7 +8,7 @@ ones to those that are seen, is an error that names it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -112,9 +112,15 @@ class Packer:
             error.add_note(f"from {', '.join(b.origin)}")
         raise error
 
-    def emit(self, b: Binding, args: Sequence[Atom], form: Form) -> Var:
-        """Emit an op again, its attributes as of values of this form."""
-        (out,) = self._emit_all(b, args, form)
+    def result(self, b: Binding) -> Form:
+        """What the result of an op has an entry of: rows of what is the same for all are that."""
+        form = self.axes.form(b.out.type)
+        shared = all(self.form(a) is Form.SHARED for a in b.args)
+        return Form.SHARED if form is Form.ROW and shared else form
+
+    def emit(self, b: Binding, args: Sequence[Atom]) -> Var:
+        """Emit an op again, its attributes as of values of its result's form."""
+        (out,) = self._emit_all(b, args, self.result(b))
         return out
 
     def _emit_all(self, b: Binding, args: Sequence[Atom], form: Form) -> tuple[Var, ...]:
@@ -135,17 +141,13 @@ class Packer:
 
     def bar(self, b: Binding, what: str, index: tuple[Index, ...] = ()) -> None:
         """Note that what an op gives is lost, packed; that it may serve as an index."""
-        form = self.axes.form(b.out.type)
-        self.put(
-            b,
-            self.everywhere(np.zeros((), b.out.type.dtype), b.out.type, form),
-            Fact(index=index, barred=what),
-        )
+        nothing = self.everywhere(np.zeros((), b.out.type.dtype), b.out.type)
+        self.put(b, nothing, Fact(index=index, barred=what))
 
     def put(self, b: Binding, atom: Atom, fact: Fact | None = None) -> None:
         """Note what an op gives, packed."""
         self.atoms[b.out] = atom
-        self._note(b.out, fact or Fact())
+        self._note(b.out, replace(fact or Fact(), alike=self.result(b) is Form.SHARED))
 
     def refit(self, b: Binding, atom: Atom, out: Type) -> Atom:
         """An argument as a result of this type can be made of it: one of rows for each token."""
@@ -193,6 +195,7 @@ class Packer:
         self.facts[atom] = fact
 
     def everywhere(self, number: Any, type_: Type, form: Form | None = None) -> Var:
+        """One number throughout a value."""
         return self.out.emit(broadcast_to, Const(np.asarray(number)), shape=self.shape(type_, form))
 
     def _binding(self, b: Binding) -> None:
@@ -214,8 +217,9 @@ class Packer:
         rule.apply(self, b)
 
     def _is_shared(self, b: Binding) -> bool:
-        """Whether what all rows have in common gives what they have in common."""
-        if any(self.form(a) is not Form.SHARED or self.fact(a).barred for a in b.args):
+        """Whether what has no rows, nor tokens, gives what is the same for all rows."""
+        types = [a.type for a in b.args]
+        if any(self.axes.form(t) is not Form.SHARED for t in types) or self.lost(b):
             return False
         if any(self.axes.tokens(out.type.shape) for out in b.outs):
             return False

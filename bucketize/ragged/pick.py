@@ -89,8 +89,7 @@ def gathered(p: Packer, b: Binding) -> None:
     p.check_lost(b)
     if p.form(x) is not Form.SHARED and p.form(index) is not Form.SHARED:
         p.refuse(b, f"of {x.type} it picks by {index.type}")
-    forms = [p.form(a) for a in b.args if p.form(a) is not Form.SHARED]
-    p.put(b, p.emit(b, [p.atom(x), p.atom(index)], forms[0]))
+    p.put(b, p.emit(b, [p.atom(x), p.atom(index)]))
 
 
 def _own(p: Packer, b: Binding) -> None:
@@ -125,4 +124,4 @@ def gathered_along(p: Packer, b: Binding) -> None:
         p.refuse(b, f"of {x.type} it picks by {index.type}")
     if Form.ROW in (p.form(x), p.form(index)):
         p.refuse(b, f"of {x.type} it picks by {index.type}, of rows")
-    p.put(b, p.emit(b, [p.atom(x), p.atom(index)], p.axes.form(b.out.type)))
+    p.put(b, p.emit(b, [p.atom(x), p.atom(index)]))

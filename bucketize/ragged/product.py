@@ -30,8 +30,7 @@ def multiplied(p: Packer, b: Binding) -> None:
         p.refit(b, a, b.out.type) if f is Form.ROW else p.atom(a)
         for a, f in zip(b.args, forms, strict=True)
     ]
-    form = p.axes.form(b.out.type)
-    p.put(b, p.emit(b, args, Form.SHARED if set(forms) == {Form.SHARED} else form))
+    p.put(b, p.emit(b, args))
 
 
 def _weighted(p: Packer, b: Binding, summed: Sequence[bool]) -> None:
@@ -44,7 +43,7 @@ def _weighted(p: Packer, b: Binding, summed: Sequence[bool]) -> None:
     if p.mask is not None and not is_zero(fact.at.get(-1)):
         p.refuse(b, f"{p.mask.name!r} does not make the weights of hidden tokens 0")
     _check_batches(p, b)
-    p.put(b, p.emit(b, [p.atom(weights), p.atom(x)], Form.TOKEN))
+    p.put(b, p.emit(b, [p.atom(weights), p.atom(x)]))
 
 
 def _check_batches(p: Packer, b: Binding) -> None:
@@ -72,4 +71,4 @@ def softened(p: Packer, b: Binding) -> None:
     at: dict[Place, Array] = {BETWEEN: zero}
     if hidden is not None:
         at[axis] = zero
-    p.put(b, p.emit(b, [scores], Form.PAIR), Fact(None, at))
+    p.put(b, p.emit(b, [scores]), Fact(None, at))

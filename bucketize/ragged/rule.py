@@ -69,29 +69,25 @@ def elementwise(p: Packer, b: Binding) -> None:
         return
     type_, fact = b.out.type, replace(_known(p, b), index=index)
     if fact.seen is not None:
-        form = Form.SHARED if fact.alike else None
-        p.put(b, p.everywhere(fact.seen.astype(type_.dtype), type_, form), fact)
+        p.put(b, p.everywhere(fact.seen.astype(type_.dtype), type_, p.result(b)), fact)
         return
     kept = neutral(b.op, [p.fact(a) for a in b.args])
     if kept is not None and _same(b.args[kept].type, type_):
         p.put(b, p.atom(b.args[kept]), fact)
         return
-    args = [p.refit(b, a, type_) for a in b.args]
-    p.put(b, p.emit(b, args, Form.SHARED if fact.alike else p.axes.form(type_)), fact)
+    p.put(b, p.emit(b, [p.refit(b, a, type_) for a in b.args]), fact)
 
 
 def _known(p: Packer, b: Binding) -> Fact:
     """What is known of the result of an elementwise op."""
     facts, type_ = [p.fact(a) for a in b.args], b.out.type
-    shared = all(p.form(a) is Form.SHARED for a in b.args)
-    alike = shared and not p.axes.tokens(type_.shape)
     where_ = list(places(p.axes, type_))
     if is_always(b, facts):
         true = np.ones((), bool)
-        return Fact(true, dict.fromkeys(where_, true), alike)
+        return Fact(true, dict.fromkeys(where_, true))
     seen = evaluated(b.op, b.attrs, [f.seen for f in facts])
     numbers = {k: evaluated(b.op, b.attrs, [_number(p, a, k) for a in b.args]) for k in where_}
-    return Fact(seen, {k: n for k, n in numbers.items() if n is not None}, alike)
+    return Fact(seen, {k: n for k, n in numbers.items() if n is not None})
 
 
 def _number(p: Packer, atom: Atom, place: Place) -> Array | None:
@@ -121,7 +117,7 @@ def transposed(p: Packer, b: Binding) -> None:
     """Axes in another order."""
     (x,), rank = b.args, len(b.out.type.shape)
     axes = {old - rank: new - rank for new, old in enumerate(b.attrs["axes"])}
-    p.put(b, p.emit(b, [p.atom(x)], p.form(b.out)), moved(p.fact(x), axes))
+    p.put(b, p.emit(b, [p.atom(x)]), moved(p.fact(x), axes))
 
 
 def spread(p: Packer, b: Binding) -> None:
@@ -133,18 +129,18 @@ def spread(p: Packer, b: Binding) -> None:
     if fact.barred:
         p.bar(b, fact.barred, fact.index)
     elif fact.seen is not None:
-        p.put(b, p.everywhere(fact.seen, b.out.type), new)
+        p.put(b, p.everywhere(fact.seen, b.out.type, p.result(b)), new)
     elif p.form(x) is form and _same(x.type, b.out.type):
         p.put(b, p.atom(x), new)
     else:
-        p.put(b, p.emit(b, [p.refit(b, x, b.out.type)], form), new)
+        p.put(b, p.emit(b, [p.refit(b, x, b.out.type)]), new)
 
 
 def filled(p: Packer, b: Binding) -> None:
     """One number throughout."""
     number = np.asarray(b.attrs["value"]).astype(b.out.type.dtype)
     at = dict.fromkeys(places(p.axes, b.out.type), number)
-    p.put(b, p.everywhere(number, b.out.type), Fact(number, at))
+    p.put(b, p.everywhere(number, b.out.type, p.result(b)), Fact(number, at))
 
 
 def extents(p: Packer, b: Binding) -> None:
@@ -181,7 +177,7 @@ def joined(p: Packer, b: Binding) -> None:
             p.check_lost(b)
         p.bar(b, lost, index)
         return
-    p.put(b, p.emit(b, [p.refit(b, a, b.out.type) for a in b.args], p.form(b.out)))
+    p.put(b, p.emit(b, [p.refit(b, a, b.out.type) for a in b.args]))
 
 
 RULES: Mapping[Op, PackingRule] = {

@@ -129,6 +129,10 @@ TAKEN = {
     + CONSTANTS
     + f"{{ {LENGTH} b1 = Unsqueeze(b, a0) shape = Concat<axis = 0>(b1, a1, a1) "
     "o = Expand(one, shape) e = Exp(o) y = Mul(x, e) }",
+    "a norm of what all rows share": f"{X}, float[4] v) => (y) "
+    + CONSTANTS
+    + f"{{ {LENGTH} b1 = Unsqueeze(b, a0) shape = Concat<axis = 0>(b1, a1, a1) "
+    "o = Expand(v, shape) m = ReduceMean<axes = [2]>(o) d = Sub(o, m) y = Add(x, d) }",
     "a result that all rows share": ROWS
     + CONSTANTS
     + f"{{ {LENGTH} b1 = Unsqueeze(b, a0) y = Expand(one, b1) }}",
@@ -143,6 +147,13 @@ TAKEN = {
 }
 
 REFUSED = {
+    "a sum over rows of what they share": (
+        f"{X}, float[4] v) => (y) "
+        + CONSTANTS
+        + f"{{ {LENGTH} b1 = Unsqueeze(b, a0) shape = Concat<axis = 0>(b1, a1) "
+        "o = Expand(v, shape) s = ReduceSum<keepdims = 0>(o, a0) y = Mul(x, s) }",
+        "reduce_sum: it brings together rows or tokens of float32[B, 4]",
+    ),
     "the mean of all": (
         ROWS + "<int64[1] a = {1}> { y = ReduceMean<axes = [1]>(x) }",
         "reduce_mean: it counts hidden tokens, too, whatever 'mask' makes of them",

@@ -31,7 +31,8 @@ BEGIN = (
     "u4 = Unsqueeze(u, a1) c3 = Unsqueeze(truth, a1) c4 = Unsqueeze(c3, a1) sh = Shape(mask) "
     "n = Gather(sh, i1) r = Range(i0, n, i1) rf = Cast<to = 1>(r) q = Unsqueeze(r, a1) "
     "k = Unsqueeze(r, a0) later = Greater(k, q) gap = Sub(k, q) far = Abs(gap) "
-    "dist = Cast<to = 1>(far) "
+    "dist = Cast<to = 1>(far) b = Gather(sh, i0) b1 = Unsqueeze(b, a0) "
+    "bs = Concat<axis = 0>(b1, a1, a1) "
 )
 Step = Callable[[str, str], str]
 """Of h and the name of what comes of it."""
@@ -83,6 +84,9 @@ WRONG: list[Step] = [
     ),
     lambda h, o: f"{o}s = ReduceMean<axes = [0], keepdims = 1>({h}) {o} = Sub({h}, {o}s) ",
     lambda h, o: f"{o} = Slice({h}, n1, past, a1, n1) ",
+    lambda h, o: (
+        f"{o}b = Expand(scale, bs) {o}s = ReduceSum<keepdims = 1>({o}b, a0) {o} = Mul({h}, {o}s) "
+    ),
     lambda h, o: f"{o} = Slice({h}, n1, past, a0, n1) ",
     lambda h, o: (
         f"{o}t = Transpose<perm = [0, 2, 1]>({h}) {o}s = MatMul({h}, {o}t) "
