@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import click
+import numpy as np
 
 import bucketize
 from benchmarks.figure import Figure
@@ -38,15 +39,17 @@ STATIC = "static"
 
 
 def asked(name: str) -> Traffic:
-    """The requests of a model: images of 512 at most, prompts over 8, a recommender's queries."""
+    """Requests of a model: images of 512 at most, prompts over 8, cut at 512, a recommender's."""
     if name == "resnet18":
         its = traffic("images")
         scale = MOST / max(hi for _, hi in its.bounds.values())
         return its.scaled(H=scale, W=scale)
     its = traffic({"bert-mini": "prompts", "mlp": "recommender"}[name])
     (symbol,) = its.symbols
-    its = its.renamed(**{symbol: "S" if name == "bert-mini" else "N"})
-    return its.scaled(S=1 / 8) if name == "bert-mini" else its
+    if name == "mlp":
+        return its.renamed(**{symbol: "N"})
+    its = its.renamed(**{symbol: "S"}).scaled(S=1 / 8)
+    return Traffic(its.symbols, np.minimum(its.sizes, MOST), its.requests, its.times)
 
 
 def tuned_log(mod: Module, first: Traffic, folder: Path, seconds: float) -> Executable:

@@ -70,8 +70,8 @@ def compile(  # noqa: PLR0913  options by name
             another's. None: what the kernels want.
         invariant: a row's bits depend on its own inputs alone: not on how many others there are, on
             their lengths, on its bucket, on threads, or whether it is padded or packed. Sums have
-            one order, by which one row takes longer, and 3 x 3 convolutions have no minimal
-            filtering; `log` is left out, whose schedules were chosen among others.
+            one order, and convolutions one algorithm for all sizes; `log` is left out, whose
+            schedules were chosen among others.
         progress: told what is being worked on, how many are done (functions, then kernels), and of
             how many; True shows a bar on stderr.
 

@@ -280,7 +280,8 @@ class Executable:
     def _many(self) -> Many:
         serving = self._serving
         if serving.many is None:
-            serving.many = many_of(serving.image.program, self.module, self._params, self._run)
+            own = serving.image.program, self.module, self._params
+            serving.many = many_of(*own, self._run, self._counter.count)
         return serving.many
 
     def context(self) -> Callable[..., list[Value]]:

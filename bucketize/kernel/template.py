@@ -161,6 +161,9 @@ class Template:
     """What it takes, to rank schedules by and to predict; None: nothing is known of it."""
     pitched: Callable[[Workload], frozenset[int]] = lambda _: frozenset()
     """The places of arguments whose shapes may be `Rows` in a launch; -1: that of the result."""
+    minimal: bool = False
+    """Whether it finds sums by fewer products: where they have one order it is taken wherever it
+    can be, for what is chosen by size would differ by size."""
     dot: str = ""
     """The short number whose products a processor must add up in one instruction; empty: none."""
     legal: Callable[[Workload, Schedule, Target], str | None] = lambda *_: None
@@ -198,14 +201,16 @@ def candidates(workload: Workload, target: Target | None = None) -> list[Templat
     """All templates that can compute the workload, on a target or on some, the default one first.
 
     Where a target has the instruction that one is made for, loops never paid. Where it sums in one
-    order it has the default one alone: templates differ in their sums.
+    order one is left: templates differ in their sums.
     """
     able = [t for t in TEMPLATES.values() if t.accepts(workload)]
     if target is None:
         return able
     dots = [t for t in able if t.dot in target.processor.dots]
     able = dots or [t for t in able if not t.dot]
-    return able[:1] if target.in_order else able
+    if target.in_order:
+        return ([t for t in able if t.minimal] or able)[:1]
+    return able
 
 
 @dataclass(frozen=True)

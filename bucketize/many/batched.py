@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -15,6 +16,7 @@ from bucketize.types import Sizes, Symbol, Type
 
 GAIN = 0.05
 """Of the time that a batch is expected to save: predictions are off by that."""
+MOST_PRICES = 4_096  # of shapes and rows, that are remembered
 
 Price: TypeAlias = Callable[[Sizes], float]
 """Seconds of a call at sizes."""
@@ -73,6 +75,8 @@ class Batched(Together):
         def seconds(count: int) -> float:
             """What all rows take in calls of so many."""
             whole, rest = divmod(len(rows), count)
+            if count < self.batch.lo or 0 < rest < self.batch.lo:
+                return math.inf
             last = self._price(key, sizes, rest) if rest else 0.0
             return whole * self._price(key, sizes, count) + last
 
@@ -88,6 +92,8 @@ class Batched(Together):
             yield call_of(part, f"as a batch of {len(part)}")
 
     def _price(self, key: Hashable, sizes: Sizes, count: int) -> float:
+        if len(self.prices) >= MOST_PRICES:
+            self.prices.clear()
         if (key, count) not in self.prices:
             self.prices[key, count] = self.price({**sizes, self.batch.name: count})
         return self.prices[key, count]

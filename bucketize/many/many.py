@@ -27,6 +27,7 @@ from bucketize.ragged.name import ragged_name
 from bucketize.types import Sizes
 
 Request: TypeAlias = Mapping[str, Value]
+Count: TypeAlias = Callable[[Iterable[Sizes]], None]
 ENOUGH = 512
 """Tokens of a call: of bert-mini a row of 13 took 0.73 of the time alone with 8 others, 0.72 with
 31, 0.75 with 127; rows of 64 the least with 7 others, 1.08 of that with 63 (Zen 4)."""
@@ -44,6 +45,8 @@ class Many:
     together: Together | None
     why: str
     """Why nothing shares a call, if nothing does."""
+    count: Count
+    """Told the sizes of requests that are served."""
 
     def plan(
         self, requests: Sequence[Request], tokens: int
@@ -83,6 +86,7 @@ class Many:
         """The results of each request, in order; `RequestsError` if some failed."""
         listed = list(requests)
         plan, inputs = self.plan(listed, tokens)
+        self.count(bind_shapes(self.params, shapes_of(arrays)) for arrays in inputs.values())
         results: dict[int, list[Value]] = {}
         errors = dict(plan.errors)
         for call in plan.calls:
@@ -120,6 +124,7 @@ def many_of(
     module: Module | None,
     params: tuple[Var, ...],
     run: Callable[..., list[Value]],
+    count: Count,
 ) -> Many:
     """What requests of a program share: packed rows, or batches where rows keep apart.
 
@@ -128,15 +133,16 @@ def many_of(
         module: that it was compiled from; None of one that was loaded.
         params: the inputs of a request.
         run: the results of a routine, by its name and inputs.
+        count: told the sizes of requests.
 
     """
     name = ragged_name("main")
     alone = partial(run, "main")
     if name in program.routines:
         packed = Packed.of(program.routines[name], partial(run, name), params)
-        return Many(params, alone, packed, "")
+        return Many(params, alone, packed, "", count)
     if module is None:
-        return Many(params, alone, None, "it was loaded, and is not ragged")
+        return Many(params, alone, None, "it was loaded, and is not ragged", count)
     # what proves and predicts loads all templates, which a loaded executable does without
     proof: Any = importlib.import_module("bucketize.ragged.rows")
     predict: Any = importlib.import_module("bucketize.inspect.predict")
@@ -144,14 +150,15 @@ def many_of(
     try:
         batch = proof.batch_of(original)
     except RaggedError as e:
-        return Many(params, alone, None, f"its rows are not known to keep apart: {e.message}")
+        why = f"its rows are not known to keep apart: {e.message}"
+        return Many(params, alone, None, why, count)
 
     def price(sizes: Sizes) -> float:
         seconds: float = predict.predicted(program, sizes).seconds
         return seconds
 
     results = [r.type for r in original.results]
-    return Many(params, alone, Batched.of(alone, params, results, batch, price), "")
+    return Many(params, alone, Batched.of(alone, params, results, batch, price), "", count)
 
 
 def _original(module: Module) -> Function:

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -151,6 +151,13 @@ class TrafficCounter:
             new = Tally(self, clones)
             self._tallies.append((weakref.ref(context), new))
         return new
+
+    def count(self, requests: Iterable[Mapping[str, int]]) -> None:
+        """Count requests that came together, by their sizes; no context serves one by itself."""
+        second, _ = self.bin_at(time.perf_counter())
+        with self._lock:
+            for sizes in requests:
+                self._add((second, *[sizes.get(symbol, 0) for symbol in self.symbols]), 1)
 
     def drain(self, tally: Tally) -> None:
         """Take over what a tally counted."""

@@ -123,6 +123,18 @@ def test_equal_shapes_are_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
             np.testing.assert_allclose(got, want, atol=1e-5)
 
 
+def test_batches_are_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    price = lambda _, sizes: SimpleNamespace(seconds=1e-4 + 1e-5 * sizes["N"])  # noqa: E731
+    monkeypatch.setattr("bucketize.inspect.predict.predicted", price)
+    mod = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (2, 5)})
+    exe = bucketize.compile(mod, lazy=True)
+    requests = [{"data": np.ones((n, 784), np.float32)} for n in (2, 3, 2, 2)]
+    sizes = [len(call.rows) for call in exe.plan_many(requests).calls]
+    assert sum(sizes) == 9
+    assert all(2 <= size <= 5 for size in sizes)
+    assert len(exe.run_many(requests)) == 4
+
+
 def test_what_does_not_pay_is_run_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     price = lambda _, sizes: SimpleNamespace(seconds=1e-5 * sizes["N"])  # noqa: E731
     monkeypatch.setattr("bucketize.inspect.predict.predicted", price)

@@ -71,6 +71,17 @@ def test_rows_share_calls_of_so_many_tokens(exe: Executable) -> None:
     assert exe.run_many([]) == []
 
 
+def test_requests_are_counted() -> None:
+    exe = bucketize.compile(bucketize.ragged(bucketize.from_onnx(parse(ENCODER))), lazy=True)
+    rng = np.random.default_rng(0)
+    odd = request_of(rng, 4)
+    odd["mask"] = np.array([[0, 1, 1, 1]])
+    exe.run_many([request_of(rng, 3), request_of(rng, 3), request_of(rng, 5, 2), odd])
+    exe.run(**request_of(rng, 3))
+    assert exe.traffic is not None
+    assert exe.traffic.histogram("S") == {3: 3, 4: 1, 5: 1}
+
+
 def test_results_belong_to_their_requests(exe: Executable) -> None:
     rng = np.random.default_rng(0)
     one, other = exe.run_many([request_of(rng, 3), request_of(rng, 3)])

@@ -95,7 +95,7 @@ def test_of_being_packed(
             np.testing.assert_array_equal(got[0], want)
 
 
-@pytest.mark.parametrize("name", ["mlp", "mobilenetv2"])
+@pytest.mark.parametrize("name", ["mlp", "mobilenetv2", "resnet18"])
 def test_of_other_models(name: str) -> None:
     sizes = {"H": 40, "W": 52} if name != "mlp" else {}
     mod = bucketize.from_onnx(zoo.build(name), bounds={"N": (1, 64)})

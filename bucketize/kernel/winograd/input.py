@@ -64,6 +64,8 @@ class WinogradForm:
     x: int
     w: int
     """The places of image and weights among the inputs."""
+    in_order: bool
+    """Whether sums over channels have one order, however many patches a tile has."""
     epilogue: Epilogue
 
     @property
@@ -120,7 +122,14 @@ class WinogradForm:
     @property
     def product(self) -> TileForm:
         """The product of the tiles of M: weights in panels, and nothing done to the sums."""
-        return TileForm(self.rows, self.width, lanes=self.lanes, least=self.least, packed=True)
+        return TileForm(
+            self.rows,
+            self.width,
+            lanes=self.lanes,
+            least=self.least,
+            packed=True,
+            in_order=self.in_order,
+        )
 
 
 def place_of(w: Writer, places: ir.Value, patch: Size) -> Words:

@@ -96,11 +96,13 @@ def _channels(workload: Workload) -> int:
 def _knobs(workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
     """How many lines a patch gives, and the width of panels; their tiles are the tallest."""
     widths = (v * target.lanes for v, rows in tallest(target).items() if v > 1 and rows >= 4)
-    return {"m": _numbers(workload), "nr": tuple(widths)}
+    numbers = _usual(workload)[-1:] if target.in_order else _numbers(workload)
+    return {"m": numbers, "nr": tuple(widths)}
 
 
 def _defaults(workload: Workload, points: TypicalPoints, target: Target) -> list[Schedule]:
-    knobs = _knobs(workload, target) | {"m": _usual(workload)}
+    knobs = _knobs(workload, target)
+    knobs["m"] = tuple(m for m in knobs["m"] if m in _usual(workload))
     return _cost(workload).best(combinations(knobs), points, target)
 
 
@@ -135,6 +137,7 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> WinogradFor
         inputs=len(params),
         x=x,
         w=w,
+        in_order=target.in_order,
         epilogue=accepted(epilogue.of_workload(workload)),
     )
 
@@ -277,6 +280,7 @@ def _cost(workload: Workload) -> WinogradCost:
 
 TEMPLATE = Template(
     name="winograd",
+    minimal=True,
     accepts=_accepts,
     knobs=_knobs,
     defaults=_defaults,
