@@ -175,7 +175,7 @@ class Packer:
     def _param(self, param: Var) -> Var | None:
         if not param.type.is_tensor:
             raise RaggedError(f"input {param.name!r} is {param.type}, no tensor of known rank")
-        if fault := self.axes.fault(param.type):
+        if fault := self.axes.fault(param.type) or self._crowded(param.type):
             raise RaggedError(f"input {param.name!r}: {fault}")
         form = self.form(param)
         if form is Form.PAIR:
@@ -236,8 +236,16 @@ class Packer:
             return self.out.emit(broadcast_to, self.atom(result), shape=self.shape(result.type))
         return self.atom(result)
 
+    def _crowded(self, type_: Type) -> str:
+        """Why rows, or tokens, cannot be told apart by an axis of their own; empty if they can."""
+        ours = {self.axes.batch, self.axes.sequence}
+        crowded = [d for d in type_.axes if d not in ours and ours & set(symbols(d))]
+        return f"an axis of its own is asked for, not {crowded[0]}" if crowded else ""
+
     def _check_result(self, result: Atom) -> None:
         shown = f"a result is {result.type}"
+        if fault := self._crowded(result.type):
+            raise RaggedError(f"{shown}: {fault}")
         if self.form(result) is Form.PAIR:
             raise RaggedError(f"{shown}, of pairs of tokens")
         if self.form(result) is Form.TOKEN and not self.axes.rows(result.type.shape):

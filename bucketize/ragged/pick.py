@@ -96,8 +96,7 @@ def _own(p: Packer, b: Binding) -> None:
     """What an index that says of each token where it is picks: all tokens, in another shape."""
     x, index = b.args
     places = p.axes.strides(index.type.shape if b.op is gather else index.type.shape[:-1])
-    (row,), (token,) = places[p.axes.batch], places[p.axes.sequence]
-    if (row, token) != (p.axes.sequence, 1):
+    if (places[p.axes.batch], places[p.axes.sequence]) != ([p.axes.sequence], [1]):
         p.refuse(b, f"{index.type} has tokens in an order of its own")
     old, new = p.axes.tokens(x.type.shape), p.axes.tokens(b.out.type.shape)
     atom = p.out.emit(reshape, p.atom(x), newshape=p.shape(b.out.type))

@@ -207,6 +207,15 @@ REFUSED = {
         ROWS + CONSTANTS + "{ y = Gather<axis = 1>(x, n1) }",
         "gather: of float32[B, S, 4] it picks tokens by their places, others than the first",
     ),
+    "tokens picked for pairs": (
+        ROWS
+        + CONSTANTS
+        + f"{{ {PLACES} rows = Range(i0, b, i1) b3 = Unsqueeze(rows, a12) s3 = Unsqueeze(r, a01) "
+        "flat = Reshape(mask, n1) o = Mul(b3, n) at = Add(s3, o) n1d = Unsqueeze(n, a0) "
+        "b1 = Unsqueeze(b, a0) pair = Concat<axis = 0>(b1, n1d, n1d) all = Expand(at, pair) "
+        "m = Gather(flat, all) f = Cast<to = 1>(m) y = MatMul(f, x) }",
+        "gather: int64[B, S, S] has tokens in an order of its own",
+    ),
     "the first row": (
         ROWS + CONSTANTS + "{ y = Gather<axis = 0>(x, i0) }",
         "gather: it picks rows",
@@ -418,6 +427,9 @@ ODD = {
     "y = MatMul(x, t) }": "a result is float32[B, S, S], of pairs of tokens",
     "(float[B, S, 4] x, int64[B, S] mask) => (y) { y = Shape(x) }": "a result is int64[3], "
     "the extent B, S, 4, which is lost where rows are packed",
+    "(float[B, 2] x, int64[B, S] mask) => (y) { y = Reshape(x, n1) }".replace(
+        "=> (y) ", "=> (y) <int64[1] n1 = {-1}> "
+    ): "a result is float32[2*B]: an axis of its own is asked for, not 2*B",
     "(float[B, S, 4] x, int64[B, S] mask) => (y) { [n] y = NonZero(x) }": "nonzero: "
     "nobody has proved that it keeps rows and tokens apart",
 }
