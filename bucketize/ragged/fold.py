@@ -35,7 +35,7 @@ def local(p: Packer, b: Binding) -> None:
     shape = b.args[0].type.shape
     touched = [a - len(shape) if a >= 0 else a for a in LOCAL[b.op](b)]
     ours = {*p.axes.rows(shape), *p.axes.tokens(shape)}
-    if ours.intersection(touched):
+    if ours.intersection(touched) or any(p.form(a) is not Form.SHARED for a in b.args[1:]):
         p.refuse(b, f"it brings together rows or tokens of {b.args[0].type}")
     p.put(b, p.emit(b, [p.atom(a) for a in b.args]))
 
@@ -52,6 +52,8 @@ def reduced(p: Packer, b: Binding) -> None:
         p.refuse(b, f"it brings together the tokens of {x.type}")
     (axis,) = axes
     rows = p.axes.rows(shape)
+    if axis in rows:
+        p.refuse(b, f"it brings together rows or tokens of {x.type}")
     if not rows or not are_neighbours(shape, rows[0] + rank, axis + rank):
         p.refuse(b, f"of {x.type} rows and tokens are not neighbours")
     _check_hidden(p, b, axis)
@@ -91,6 +93,8 @@ def running(p: Packer, b: Binding) -> None:
     if axis not in p.axes.tokens(x.type.shape):
         local(p, b)
         return
+    if axis in p.axes.rows(x.type.shape):
+        p.refuse(b, f"it brings together rows or tokens of {x.type}")
     if b.attrs["reverse"] or p.form(x) is not Form.TOKEN:
         p.refuse(b, "it sums from the last token on")
     if x.type.dtype.kind not in "iu":

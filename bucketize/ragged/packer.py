@@ -139,15 +139,33 @@ class Packer:
         if lost := self.lost(b):
             self.refuse(b, f"it computes with {lost}, which is lost where rows are packed")
 
+    def check_kept(self, b: Binding, summed: Sequence[int | None] = ()) -> None:
+        """Refuse an op whose result lacks an axis of rows or tokens of an argument.
+
+        But for that which is summed of each: an extent that only some sizes make equal to another,
+        or to 1, is gone.
+        """
+        out = b.out.type.shape
+        places = [*summed, *([None] * (len(b.args) - len(summed)))]
+        for a, gone in zip(b.args, places, strict=True):
+            for of in (self.axes.tokens, self.axes.rows):
+                if not set(of(a.type.shape)) - {gone} <= set(of(out)):
+                    self.refuse(b, f"rows or tokens of {a.type} vanish in {b.out.type}")
+
     def bar(self, b: Binding, what: str, index: tuple[Index, ...] = ()) -> None:
         """Note that what an op gives is lost, packed; that it may serve as an index."""
-        nothing = self.everywhere(np.zeros((), b.out.type.dtype), b.out.type)
+        zero = np.zeros((), b.out.type.dtype)
+        nothing = self.everywhere(zero, b.out.type, self.result(b))
         self.put(b, nothing, Fact(index=index, barred=what))
 
     def put(self, b: Binding, atom: Atom, fact: Fact | None = None) -> None:
-        """Note what an op gives, packed."""
+        """Note what an op gives, packed: of the type that it has, but for rows and tokens."""
+        form = self.result(b)
+        wanted = TensorType(b.out.type.dtype, self.shape(b.out.type, form))
+        if (atom.type.dtype, atom.type.shape) != (wanted.dtype, wanted.shape):
+            self.refuse(b, f"rows or tokens vanish: {b.out.type} would be {atom.type}")
         self.atoms[b.out] = atom
-        self._note(b.out, replace(fact or Fact(), alike=self.result(b) is Form.SHARED))
+        self._note(b.out, replace(fact or Fact(), alike=form is Form.SHARED))
 
     def refit(self, b: Binding, atom: Atom, out: Type) -> Atom:
         """An argument as a result of this type can be made of it: one of rows for each token."""
@@ -227,7 +245,7 @@ class Packer:
             return False  # what becomes of one number is worth to be known
         ours = {self.axes.batch.name, self.axes.sequence.name}
         inside = {n: {s.name for s in _mentioned(v)} for n, v in b.attrs.items()}
-        sizing = {*b.op.sizing, *SIZING.get(b.op, ())} if b.args else set()
+        sizing = SIZING.get(b.op, ())
         return all(ours.isdisjoint(names) or n in sizing for n, names in inside.items())
 
     def _whole(self, result: Atom) -> Atom:
@@ -260,9 +278,5 @@ def _mentioned(value: Any) -> set[Symbol]:
     return set() if isinstance(value, str | float | bool) else set(symbols(value))
 
 
-SIZING: Mapping[Op, tuple[str, ...]] = {
-    broadcast_to: ("shape",),
-    reshape: ("newshape",),
-    tile: ("repeats",),
-}
-"""Attributes that say how often what all rows have in common is repeated for them."""
+SIZING: Mapping[Op, tuple[str, ...]] = {broadcast_to: ("shape",), tile: ("repeats",)}
+"""Attributes that say how often what all rows have in common is repeated for them, and no more."""

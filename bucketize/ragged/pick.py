@@ -80,7 +80,8 @@ def gathered(p: Packer, b: Binding) -> None:
             _own(p, b)
             return
         first = isinstance(index, Const) and index.value.size == 1 and not index.value.any()
-        if not first or p.form(x) is not Form.TOKEN:
+        crowded = axis - rank in p.axes.rows(x.type.shape)
+        if not first or crowded or p.form(x) is not Form.TOKEN:
             p.refuse(b, f"of {x.type} it picks tokens by their places, others than the first")
         _first_tokens(p, b, axis)
         return

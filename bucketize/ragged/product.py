@@ -17,6 +17,7 @@ from bucketize.ragged.packer import Packer
 def multiplied(p: Packer, b: Binding) -> None:
     """Products with what all rows share, of tokens with tokens, and of weights with tokens."""
     x, y = b.args
+    p.check_kept(b, [-1, -2])
     forms = p.form(x), p.form(y)
     summed = [-1 in p.axes.tokens(x.type.shape), -2 in p.axes.tokens(y.type.shape)]
     of_rows = -1 in p.axes.rows(x.type.shape), -2 in p.axes.rows(y.type.shape)

@@ -21,6 +21,7 @@ from bucketize.ops import (
     max_pool2d,
     max_pool3d,
     pad,
+    reshape,
     resize,
     strided_slice,
     transpose,
@@ -88,12 +89,12 @@ def _fault(b: Binding, axes: Axes) -> str:
     for value in values:
         if fault := axes.fault(value.type):
             return fault
-    sizing = {*b.op.sizing, *SIZING.get(b.op, ())} if b.args else set()
+    sizing = {*SIZING.get(b.op, ()), *(("newshape",) if b.op is reshape else ())}
     counting = [n for n, v in b.attrs.items() if axes.batch in mentioned_in(v) and n not in sizing]
     if counting:
         return f"it computes with the number of rows ({counting[0]})"
     places = [axes.rows(a.type.shape) for a in b.args]
-    if not any(places):
+    if not any(places) and (b.op in SIZING or not any(axes.rows(o.type.shape) for o in b.outs)):
         return ""
     return "" if _keeps_apart(b, axes, places) else "it brings rows together, or may"
 
@@ -120,6 +121,8 @@ def _windows(b: Binding, axes: Axes, places: Places) -> bool:
     shapes = [a.type.shape for a in b.args]
     first = [-len(shapes[0])]
     free = b.op.padding(0, 0, *shapes, **b.attrs) is FREE
+    if b.op is pad and b.attrs["pads"][0] != (0, 0):  # rows may be moved
+        return False
     return free and places[0] == first == axes.rows(b.out.type.shape) and not any(places[1:])
 
 

@@ -61,6 +61,7 @@ from bucketize.types import Type
 
 def elementwise(p: Packer, b: Binding) -> None:
     """Any op that makes each element of those at its place."""
+    p.check_kept(b)
     index = indexed(b, [p.fact(a) for a in b.args])
     if lost := p.lost(b):
         if not index:
@@ -122,6 +123,7 @@ def transposed(p: Packer, b: Binding) -> None:
 
 def spread(p: Packer, b: Binding) -> None:
     """An argument as often as a shape has it."""
+    p.check_kept(b)
     (x,) = b.args
     fact, form = p.fact(x), p.axes.form(b.out.type)
     at = {k: n for k in places(p.axes, b.out.type) if (n := _number(p, x, k)) is not None}
@@ -167,6 +169,7 @@ def counting(p: Packer, b: Binding) -> None:
 
 def joined(p: Packer, b: Binding) -> None:
     """Arguments one behind the other, along an axis that counts neither rows nor tokens."""
+    p.check_kept(b)
     shape = b.out.type.shape
     axis = b.attrs["axis"] - len(shape) if b.attrs["axis"] >= 0 else b.attrs["axis"]
     if axis in (*p.axes.rows(shape), *p.axes.tokens(shape)):

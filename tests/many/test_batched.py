@@ -79,6 +79,10 @@ MIXED = {
         "(float[4, B] x) => (y) { y = Transpose(x) }",
         "float32[4, B] has B elsewhere than at first",
     ),
+    "rows moved by pads": (
+        "(float[B, 4] x) => (y) <int64[4] p = {1, 0, -1, 0}> { y = Pad(x, p) }",
+        "pad: it brings rows together, or may",
+    ),
     "what nobody has proved": (
         "(float[B, 4] x) => (y, i) <int64[1] k = {2}> { y, i = TopK(x, k) }",
         "topk: it brings rows together, or may",

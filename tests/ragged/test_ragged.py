@@ -147,6 +147,42 @@ TAKEN = {
 }
 
 REFUSED = {
+    "sums over rows and tokens as one axis": (
+        ROWS + CONSTANTS + f"{{ {FLOATS} m = Mul(x, g) two = Add(a2, a2) "
+        "flat = Concat<axis = 0>(n1, two) r = Reshape(m, flat) s = ReduceSum<keepdims = 1>(r, a0) "
+        "c = Unsqueeze(s, a0) y = Add(x, c) }",
+        "reduce_sum: it brings together rows or tokens of float32[B*S, 4]",
+    ),
+    "sums up to each of all": (
+        f"{X}, int64[B, S] ids) => (y) "
+        + CONSTANTS
+        + "{ f = Reshape(ids, n1) c = CumSum(f, i0) h = Shape(ids) y = Reshape(c, h) }",
+        "cumsum: it brings together rows or tokens of int64[B*S]",
+    ),
+    "the first of all tokens": (
+        ROWS + CONSTANTS + "{ two = Add(a2, a2) flat = Concat<axis = 0>(n1, two) "
+        "r = Reshape(x, flat) g = Gather<axis = 0>(r, a0) u = Unsqueeze(g, a0) y = Add(x, u) }",
+        "gather: of float32[B*S, 4] it picks tokens by their places, others than the first",
+    ),
+    "tokens beside what has four": (
+        f"{X}, float[4, 1] v) => (y) {{ y = Add(x, v) }}",
+        "add: rows or tokens of float32[B, S, 4] vanish in float32[B, 4, 4]",
+    ),
+    "queries beside what has four": (
+        f"{X}, float[4, 1] v) => (y) {{ {SELF} z = Add(s, v) y = MatMul(z, x) }}",
+        "add: rows or tokens of float32[B, S, S] vanish in float32[B, 4, S]",
+    ),
+    "rows beside what has four": (
+        ROWS
+        + CONSTANTS
+        + "{ g = Gather<axis = 1>(x, i0) t = Transpose(g) m = Max(t, g) y = Add(x, m) }",
+        "maximum: rows or tokens of float32[4, B] vanish in float32[4, 4]",
+    ),
+    "products with what has four": (
+        f"{X}, float[4, 4] v) => (y) "
+        "{ t = Transpose<perm = [0, 2, 1]>(x) m = MatMul(t, v) y = Add(x, m) }",
+        "matmul: it sums over tokens: float32[B, 4, S] by float32[4, 4]",
+    ),
     "a sum over rows of what they share": (
         f"{X}, float[4] v) => (y) "
         + CONSTANTS
