@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from bucketize.ir import Module
 from bucketize.op import Array
 from bucketize.text import parse as read
 from bucketize.text import show
+from bucketize.transform.simplify import simplify
 from bucketize.verify import verify
 from dispatchers import log_dispatcher
 
@@ -367,6 +369,16 @@ def test_what_is_refused_is_named(name: str) -> None:
     graph, message = REFUSED[name]
     with pytest.raises(RaggedError, match=f"^{re.escape(message)}"):
         bucketize.ragged(imported(graph), mask="mask")
+
+
+SHOWN = ("attention of heads", "the mean of a row", "a mask picked out of all")
+
+
+@pytest.mark.parametrize("name", SHOWN, ids=["heads", "mean", "picked"])
+def test_the_text_of_a_packed_function(name: str, golden: Any) -> None:
+    mod = imported(TAKEN[name])
+    before, after = mod.replace(simplify(mod.main)), bucketize.ragged(mod, mask="mask")
+    golden.check(f"{show(before.main)}\n\n{show(after)}\n")
 
 
 def bert() -> Module:
