@@ -50,6 +50,7 @@ from bucketize.ragged.fact import Axes, Form
 from bucketize.ragged.name import ROWS, TOKENS, ragged_name
 from bucketize.ragged.packer import Packer
 from bucketize.ragged.rule import rule_of
+from bucketize.transform.dead_code import dead_code
 from bucketize.transform.simplify import simplify
 from bucketize.types import Symbol, TensorType, Type, lone_term
 
@@ -92,7 +93,7 @@ def ragged(mod: Module, *, axis: str | None = None, mask: str | None = None) -> 
     packer = Packer(axes, Symbol(TOKENS, 1), Symbol(ROWS, 1), hiding, rule_of)
     packed = simplify(packer.packed(fn, ragged_name("main")))
     original = replace(fn, name=fallback_name("main"))
-    whole = _Padded(axes, fn, packed, original).function(hiding)
+    whole = dead_code(_Padded(axes, fn, packed, original).function(hiding))
     functions = {"main": whole, packed.name: packed, original.name: original}
     return Module(functions, names=mod.names)
 
