@@ -9,7 +9,7 @@ import numpy as np
 
 from bucketize.dispatch.bucket import fallback_name
 from bucketize.dispatch.tree import is_dispatched, name_dims
-from bucketize.errors import ArgumentError, RaggedError, unknown_name
+from bucketize.errors import ArgumentError, DispatchError, RaggedError, unknown_name
 from bucketize.ir import (
     CALL,
     IF,
@@ -85,7 +85,7 @@ def ragged(mod: Module, *, axis: str | None = None, mask: str | None = None) -> 
     check_module(mod)
     main = name_dims(mod.main)
     if is_dispatched(main, mod):
-        raise RaggedError("main is dispatched: make the original ragged, then dispatch")
+        raise DispatchError("main is dispatched; make the original ragged: it takes any lengths")
     mask = mask_of(main) if axis is None and mask is None else mask
     fn = _bounded(main, _axes(main, axis, _mask(main, mask)))
     hiding = _mask(fn, mask)

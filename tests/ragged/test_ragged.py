@@ -14,7 +14,7 @@ from onnx_model import draw, parse
 
 import bucketize
 from bucketize import zoo
-from bucketize.errors import ArgumentError, RaggedError, UnknownNameError
+from bucketize.errors import ArgumentError, DispatchError, RaggedError, UnknownNameError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Module
 from bucketize.op import Array
@@ -456,7 +456,7 @@ def test_what_is_no_mask_and_no_module() -> None:
         bucketize.ragged(imported(TAKEN["a norm"]), axis="B", mask="mask")
     with pytest.raises(ArgumentError, match="expected a Module"):
         bucketize.ragged("encoder.onnx")  # type: ignore[arg-type]
-    with pytest.raises(RaggedError, match="main is dispatched: make the original ragged"):
+    with pytest.raises(DispatchError, match="main is dispatched; make the original ragged"):
         bucketize.ragged(bucketize.dispatch(bert(), log_dispatcher))
 
 
