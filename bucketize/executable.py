@@ -21,7 +21,7 @@ from bucketize.inspect.explain import Explanation, explain, sizes_of
 from bucketize.ir import Module, Var
 from bucketize.kernel.object import Kernel
 from bucketize.link.image import Image
-from bucketize.many.many import ENOUGH, Many, Request, check_tokens, many_of
+from bucketize.many.many import ENOUGH, Many, Request, check_tokens, listed, many_of
 from bucketize.many.plan import CallPlan
 from bucketize.op import Array, Value
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
@@ -254,7 +254,7 @@ class Executable:
             The results of each, in order; at tokens that are hidden they are 0.
 
         Raises:
-            ArgumentError: `tokens` that are no number from 1.
+            ArgumentError: one request in place of a list, or `tokens` that are no number from 1.
             RequestsError: some requests failed; its `results` are those of the others, and the
                 error of each that did.
 
@@ -272,10 +272,10 @@ class Executable:
             The calls, and the errors of requests that cannot be run; `str` of it is a line each.
 
         Raises:
-            ArgumentError: `tokens` that are no number from 1.
+            ArgumentError: as of `run_many`.
 
         """
-        return self._many().plan(list(requests), check_tokens(tokens))[0]
+        return self._many().plan(listed(requests), check_tokens(tokens))[0]
 
     def _many(self) -> Many:
         serving = self._serving

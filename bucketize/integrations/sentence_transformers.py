@@ -170,10 +170,11 @@ class SentenceTransformer:
 
 def _compiled(mod: Module, threads: int) -> Executable:
     try:
-        return compile(ragged(mod), threads=threads)
-    except (RaggedError, ArgumentError) as e:
+        packed = ragged(mod)
+    except (RaggedError, ArgumentError) as e:  # an op, or no input that is called a mask
         warn(f"texts are run one by one, their tokens cannot be packed: {e}")
-        return compile(mod, threads=threads)
+        packed = mod
+    return compile(packed, threads=threads)
 
 
 def _tokenizer(path: Path) -> Tokenizer:

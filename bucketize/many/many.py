@@ -7,7 +7,6 @@ fewer, products read their weights for too little; with more, activations leave 
 from __future__ import annotations
 
 import importlib
-import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +14,7 @@ from typing import Any, TypeAlias
 
 from bucketize.call import arrange_inputs, bind_shapes, shapes_of
 from bucketize.dispatch.bucket import fallback_name
-from bucketize.errors import ArgumentError, BucketizeError, RaggedError, RequestsError
+from bucketize.errors import ArgumentError, BucketizeError, RaggedError, RequestsError, warn
 from bucketize.ir import Function, Module, Var
 from bucketize.many.batched import Batched
 from bucketize.many.packed import Packed
@@ -29,9 +28,8 @@ from bucketize.types import Sizes
 Request: TypeAlias = Mapping[str, Value]
 Count: TypeAlias = Callable[[Iterable[Sizes]], None]
 ENOUGH = 512
-"""Tokens of a call: of bert-mini a row of 13 took 0.73 of the time alone with 8 others, 0.72 with
-31, 0.75 with 127; rows of 64 the least with 7 others, 1.08 of that with 63 (Zen 4)."""
-LOGGER = logging.getLogger("bucketize")
+"""Tokens of a call. Rows of 64 took least at 512, 1.10 times as long at 4,096 (beside other work);
+at 512 short queries take 0.78 of the time alone of minilm, 0.97 of bert-mini (Zen 4)."""
 SHOWN = 3  # failed requests that a message names
 
 
@@ -84,16 +82,16 @@ class Many:
 
     def results(self, requests: Iterable[Request], tokens: int) -> list[list[Value]]:
         """The results of each request, in order; `RequestsError` if some failed."""
-        listed = list(requests)
-        plan, inputs = self.plan(listed, tokens)
+        every = listed(requests)
+        plan, inputs = self.plan(every, tokens)
         self.count(bind_shapes(self.params, shapes_of(arrays)) for arrays in inputs.values())
         results: dict[int, list[Value]] = {}
         errors = dict(plan.errors)
         for call in plan.calls:
             self._serve(call, inputs, results, errors)
-        ordered = [errors[i] if i in errors else results[i] for i in range(len(listed))]
+        ordered = [errors[i] if i in errors else results[i] for i in range(len(every))]
         if errors:
-            raise RequestsError(_summary(errors, len(listed)), ordered)
+            raise RequestsError(_summary(errors, len(every)), ordered)
         return ordered  # type: ignore[return-value]  # none failed
 
     def _serve(
@@ -103,12 +101,16 @@ class Many:
         results: dict[int, list[Value]],
         errors: dict[int, BucketizeError],
     ) -> None:
-        """Run a call; where one that several share fails, each of them as it is."""
+        """Run a call; where one that several share fails, each of them as it is.
+
+        A failure that none of them has alone is ours, and a warning.
+        """
+        ours: BucketizeError | None = None
         if call.rows and self.together is not None and errors.keys().isdisjoint(call.requests):
             try:
                 self.together.serve(call.rows, inputs, results)
-            except BucketizeError:
-                LOGGER.debug("a call fails: each of its requests is run as it is", exc_info=True)
+            except BucketizeError as e:
+                ours = e
             else:
                 return
         for i in (i for i in call.requests if i not in errors):
@@ -117,6 +119,10 @@ class Many:
             except BucketizeError as e:
                 e.add_note(f"in request {i}")
                 errors[i] = e
+        if ours is not None and errors.keys().isdisjoint(call.requests):
+            warn(
+                f"a call of {len(call.requests)} requests failed, none of which fails alone: {ours}"
+            )
 
 
 def many_of(
@@ -172,6 +178,13 @@ def _summary(errors: Mapping[int, BucketizeError], count: int) -> str:
     each = [f"request {i}: {errors[i].message}" for i in sorted(errors)[:SHOWN]]
     more = ["..."] if len(errors) > SHOWN else []
     return f"{len(errors)} of {count} requests failed: {'; '.join([*each, *more])}"
+
+
+def listed(requests: Iterable[Request]) -> list[Request]:
+    """Requests in order; one that is not in a list is refused, not taken for its names."""
+    if isinstance(requests, Mapping):
+        raise ArgumentError("expected a list of requests, got a mapping; run(**inputs) is for one")
+    return list(requests)
 
 
 def check_tokens(tokens: object) -> int:

@@ -272,6 +272,12 @@ def is_zero(number: Array | None) -> bool:
     return number is not None and bool(number == 0)
 
 
+def axis_of(b: Binding) -> int:
+    """The axis that an op goes along, from the last one of its first argument back."""
+    rank = len(b.args[0].type.shape)
+    return int(b.attrs["axis"]) % rank - rank
+
+
 def are_neighbours(shape: Shape, one: int, other: int) -> bool:
     """Whether nothing but extents of 1 is between two axes."""
     return all(d == 1 for d in shape[min(one, other) + 1 : max(one, other)])

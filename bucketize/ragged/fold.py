@@ -26,7 +26,7 @@ from bucketize.ops import (
     softmax,
     sub,
 )
-from bucketize.ragged.fact import LOW, Form, are_neighbours, is_zero
+from bucketize.ragged.fact import LOW, Form, are_neighbours, axis_of, is_zero
 from bucketize.ragged.packer import Packer
 
 
@@ -89,7 +89,7 @@ def running(p: Packer, b: Binding) -> None:
     """Sums up to each token of a row: of what came before it, what came before the row is taken."""
     (x,) = b.args
     rank = len(x.type.shape)
-    axis = b.attrs["axis"] - rank if b.attrs["axis"] >= 0 else b.attrs["axis"]
+    axis = axis_of(b)
     if axis not in p.axes.tokens(x.type.shape):
         local(p, b)
         return

@@ -9,7 +9,7 @@ from typing import Any
 from bucketize.ir import Atom, Binding, Const
 from bucketize.op import Attrs
 from bucketize.ops import gather, reshape, strided_slice
-from bucketize.ragged.fact import OF_ROW, OF_TOKEN, Form, Index, are_neighbours, moved
+from bucketize.ragged.fact import OF_ROW, OF_TOKEN, Form, Index, are_neighbours, axis_of, moved
 from bucketize.ragged.packer import Packer
 from bucketize.types import Shape
 
@@ -118,7 +118,7 @@ def gathered_along(p: Packer, b: Binding) -> None:
     """Entries along an axis that counts neither rows nor tokens, for each element of the others."""
     x, index = b.args
     shape, rank = x.type.shape, len(x.type.shape)
-    axis = b.attrs["axis"] - rank if b.attrs["axis"] >= 0 else b.attrs["axis"]
+    axis = axis_of(b)
     ours = [{*p.axes.rows(s), *p.axes.tokens(s)} for s in (shape, index.type.shape)]
     if axis in ours[0] or any(k in ours[0] ^ ours[1] for k in range(-rank, 0) if k != axis):
         p.refuse(b, f"of {x.type} it picks by {index.type}")

@@ -9,7 +9,7 @@ import numpy as np
 from bucketize.ir import Binding
 from bucketize.op import Array
 from bucketize.ops import mask_segments
-from bucketize.ragged.fact import BETWEEN, LOW, Fact, Form, Place, is_zero
+from bucketize.ragged.fact import BETWEEN, LOW, Fact, Form, Place, axis_of, is_zero
 from bucketize.ragged.fold import local
 from bucketize.ragged.packer import Packer
 
@@ -57,8 +57,7 @@ def _check_batches(p: Packer, b: Binding) -> None:
 def softened(p: Packer, b: Binding) -> None:
     """A softmax over features, or over the tokens of a row."""
     (x,) = b.args
-    rank = len(x.type.shape)
-    axis = b.attrs["axis"] - rank if b.attrs["axis"] >= 0 else b.attrs["axis"]
+    axis = axis_of(b)
     if axis not in p.axes.tokens(x.type.shape):
         local(p, b)
         return

@@ -26,7 +26,7 @@ from bucketize.ops import (
     strided_slice,
     transpose,
 )
-from bucketize.ragged.fact import Axes
+from bucketize.ragged.fact import Axes, axis_of
 from bucketize.ragged.fold import LOCAL
 from bucketize.ragged.packer import SIZING
 from bucketize.transform.simplify import simplify
@@ -133,7 +133,7 @@ def _multiplied(_: Binding, __: Axes, places: Places) -> bool:
 
 def _joined(b: Binding, axes: Axes, places: Places) -> bool:
     rows = axes.rows(b.out.type.shape)
-    return all(p == rows for p in places) and _axis(b) not in rows
+    return all(p == rows for p in places) and axis_of(b) not in rows
 
 
 def _cut(b: Binding, _: Axes, places: Places) -> bool:
@@ -142,13 +142,7 @@ def _cut(b: Binding, _: Axes, places: Places) -> bool:
 
 
 def _picked(b: Binding, _: Axes, places: Places) -> bool:
-    return _axis(b) not in places[0] and not all(places)
-
-
-def _axis(b: Binding) -> int:
-    """The axis of an op, from the last one back."""
-    rank = len(b.args[0].type.shape)
-    return int(b.attrs["axis"]) % rank - rank
+    return axis_of(b) not in places[0] and not all(places)
 
 
 Places: TypeAlias = Sequence[Sequence[int]]

@@ -45,6 +45,7 @@ from bucketize.ragged.fact import (
     Form,
     Index,
     Place,
+    axis_of,
     evaluated,
     indexed,
     is_always,
@@ -171,7 +172,7 @@ def joined(p: Packer, b: Binding) -> None:
     """Arguments one behind the other, along an axis that counts neither rows nor tokens."""
     p.check_kept(b)
     shape = b.out.type.shape
-    axis = b.attrs["axis"] - len(shape) if b.attrs["axis"] >= 0 else b.attrs["axis"]
+    axis = axis_of(b)
     if axis in (*p.axes.rows(shape), *p.axes.tokens(shape)):
         p.refuse(b, "it puts rows or tokens behind each other")
     if lost := p.lost(b):

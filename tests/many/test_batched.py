@@ -50,10 +50,7 @@ MIXED = {
         "int64[1] l = {-9223372036854775807}> { z = Slice(x, m, l, a, m) y = Add(x, z) }",
         "strided_slice: ",
     ),
-    "each with each": (
-        "(float[B, 4] x) => (y) { t = Transpose(x) y = MatMul(x, t) }",
-        "results|float32",
-    ),
+    "each with each": ("(float[B, 4] x) => (y) { t = Transpose(x) y = MatMul(x, t) }", "float32"),
     "sums of rows": (
         "(float[B, 4] x) => (y) { t = Transpose(x) m = MatMul(t, x) y = MatMul(x, m) }",
         "matmul: it brings",
@@ -104,7 +101,7 @@ def test_rows_that_may_not(name: str) -> None:
     graph, fault = MIXED[name]
     with pytest.raises(RaggedError) as e:
         batch_of(imported(graph).main)
-    assert any(part in str(e.value) for part in fault.split("|"))
+    assert str(e.value).startswith(fault)
 
 
 def test_equal_shapes_are_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:

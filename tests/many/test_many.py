@@ -13,7 +13,7 @@ from onnx_model import parse
 
 import bucketize
 from bucketize.cli.group import main
-from bucketize.errors import ArgumentError, BucketizeError, RequestsError
+from bucketize.errors import ArgumentError, BucketizeError, BucketizeWarning, RequestsError
 from bucketize.executable import Executable
 from bucketize.op import Array
 
@@ -139,11 +139,30 @@ def test_a_request_that_fails_loses_no_other(exe: Executable, plain: Executable)
         exe.run_many(four)
 
 
+def test_a_call_that_fails_where_no_request_does_is_told(
+    exe: Executable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise BucketizeError("packed wrongly")
+
+    rng = np.random.default_rng(0)
+    requests = [request_of(rng, 3), request_of(rng, 5)]
+    monkeypatch.setattr("bucketize.many.packed.Packed.serve", broken)
+    told = "a call of 2 requests failed, none of which fails alone: packed wrongly"
+    with pytest.warns(BucketizeWarning, match=told):
+        results = exe.run_many(requests)
+    for request, got in zip(requests, results, strict=True):
+        np.testing.assert_array_equal(got[0], exe.run(**request)[0])
+
+
 def test_what_is_no_request(exe: Executable) -> None:
     with pytest.raises(
         RequestsError, match="request 0: a request is a mapping of arrays by input, got list"
     ):
         exe.run_many([[1, 2]])  # type: ignore[list-item]
+    for ask in (exe.run_many, exe.plan_many):
+        with pytest.raises(ArgumentError, match="expected a list of requests, got a mapping"):
+            ask({"ids": np.ones((1, 3))})  # type: ignore[arg-type]
     for tokens in (0, True, 2.5):
         with pytest.raises(ArgumentError, match="tokens: expected a number from 1"):
             exe.run_many([], tokens=tokens)  # type: ignore[arg-type]
@@ -255,7 +274,7 @@ def test_a_request_that_fails_is_told_at_the_end(tmp_path: Path) -> None:
         assert out.files == ["0/last_hidden_state"]
 
 
-def test_show_says_whether_a_model_can_be_packed(tmp_path: Path) -> None:
+def test_show_says_whether_a_model_can_be_packed() -> None:
     def shown(*args: str):
         return CliRunner().invoke(main, ["show", *args])
 
@@ -266,4 +285,3 @@ def test_show_says_whether_a_model_can_be_packed(tmp_path: Path) -> None:
     assert told.startswith("not ragged: softmax: 'input_ids' does not hide tokens")
     wrong = shown("zoo:bert-mini", "--mask", "input_ids")
     assert "--mask is for --explain-ragged, which is not given" in wrong.stderr
-    del tmp_path
