@@ -6,7 +6,7 @@ import importlib
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,15 +21,18 @@ from bucketize.inspect.explain import Explanation, explain, sizes_of
 from bucketize.ir import Module, Var
 from bucketize.kernel.object import Kernel
 from bucketize.link.image import Image
-from bucketize.many.many import ENOUGH, Many, Request, check_tokens, listed, many_of
+from bucketize.many.deliver import Done
+from bucketize.many.limits import Limits
+from bucketize.many.many import Many, Request, listed, many_of
 from bucketize.many.plan import CallPlan
 from bucketize.op import Array, Value
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
 from bucketize.program.program import Program, Routine
 from bucketize.progress import Tell, progress_bar, shown
+from bucketize.runtime.memory import Memory, memory
 from bucketize.runtime.vm import Context
 from bucketize.save.write import save
-from bucketize.traffic.counter import Clones, TrafficCounter
+from bucketize.traffic.counter import Clones, Tally, TrafficCounter
 from bucketize.traffic.value import Traffic
 from bucketize.warm_up import in_order, warm
 
@@ -104,14 +107,20 @@ class _Serving:
 
     image: Image
     idle: deque[Context] = field(default_factory=deque)
+    idle_alone: deque[Context] = field(default_factory=deque)
+    """Contexts for calls side by side, each by one thread."""
     clones: Clones = field(default_factory=dict)
     """Requests by clone; what contexts did not hand on is not among them."""
     many: Many | None = None
     """How requests share calls; None: nobody asked yet."""
 
-    def context(self, counter: TrafficCounter) -> Context:
+    def context(self, counter: TrafficCounter, *, one_thread: bool = False) -> Context:
         """A new context, whose requests are counted."""
-        return Context(self.image, lambda context: counter.tally(context, self.clones))
+        tally_of = partial(self._tally, counter)
+        return Context(self.image, tally_of, one_thread=one_thread)
+
+    def _tally(self, counter: TrafficCounter, context: object) -> Tally:
+        return counter.tally(context, self.clones)
 
 
 class Executable:
@@ -235,38 +244,71 @@ class Executable:
         return self._run(routine.name, arrange_inputs(routine.params, arrays, named))
 
     def run_many(
-        self, requests: Iterable[Request], /, *, tokens: int = ENOUGH
+        self,
+        requests: Iterable[Request],
+        /,
+        *,
+        tokens: int | None = None,
+        bytes: int | None = None,
+        first_s: float | None = None,
+        all_s: float | None = None,
     ) -> list[list[Value]]:
         """The results of many requests, each of shapes of its own.
 
-        Of a module that is `bucketize.ragged`, rows of several requests share a call, without
-        padding. Of others, requests of equal shapes are one batch, where rows are proved to keep
-        apart and the models of kernels say that it pays. What a request comes to is what it would
-        alone, within the rounding of products of another size. `plan_many` tells who shares what,
-        and why others do not.
+        Requests share calls where that is expected to take less, by the models of kernels: those
+        of equal shapes as a batch, where rows are proved to keep apart; those of unequal lengths
+        packed behind each other, without padding, if the module is `bucketize.ragged`, or can be
+        made so. That is tried at the first list, and what is packed is compiled when it first
+        gains. With several threads calls run one after the other, each by all threads, or side by
+        side, a thread each. What a request comes to is what it would alone, within the rounding of
+        products of another size. `plan_many` tells who shares what, and why others do not.
 
         Args:
             requests: of each its inputs by name, as those of `run`.
-            tokens: that share a call of a ragged module; a row that has more has one to itself.
-                Memory is that of such a call, beside requests and results.
+            tokens: that share a packed call; a row that has more has one to itself. None: the
+                fewest that cost next to nothing more than the best.
+            bytes: of the calls that run at once, beside weights, requests and results. A call that
+                would take more is cut; a row that takes more alone is refused.
+            first_s: of a call that requests share, by the models: the first results come after so
+                many seconds.
+            all_s: for all of them; a call that is expected to end later is not begun.
 
         Returns:
             The results of each, in order; at tokens that are hidden they are 0.
 
         Raises:
-            ArgumentError: one request in place of a list, or `tokens` that are no number from 1.
+            ArgumentError: one request in place of a list, or a limit that is no number above 0.
             RequestsError: some requests failed; its `results` are those of the others, and the
-                error of each that did.
+                error of each that did: a LateError of those that `all_s` left out.
 
         """
-        return self._many().results(requests, check_tokens(tokens))
+        return self._many().results(requests, Limits(tokens, bytes, first_s, all_s))
 
-    def plan_many(self, requests: Iterable[Request], /, *, tokens: int = ENOUGH) -> CallPlan:
+    def stream_many(
+        self, requests: Iterable[Request], /, **limits: float | None
+    ) -> Iterator[tuple[int, Done]]:
+        """As `run_many`, each request as soon as it is there.
+
+        Args:
+            requests: as of `run_many`.
+            **limits: as of `run_many`.
+
+        Returns:
+            The place of a request, and its results or the error that it failed by, in the order in
+            which calls end. What is not asked for is not run.
+
+        Raises:
+            ArgumentError: as of `run_many`.
+
+        """
+        return self._many().delivered(listed(requests), Limits(**limits))  # type: ignore[arg-type]
+
+    def plan_many(self, requests: Iterable[Request], /, **limits: float | None) -> CallPlan:
         """The calls that `run_many` would come to; nothing is run.
 
         Args:
             requests: as of `run_many`.
-            tokens: as of `run_many`.
+            **limits: as of `run_many`.
 
         Returns:
             The calls, and the errors of requests that cannot be run; `str` of it is a line each.
@@ -275,14 +317,17 @@ class Executable:
             ArgumentError: as of `run_many`.
 
         """
-        return self._many().plan(listed(requests), check_tokens(tokens))[0]
+        return self._many().plan(listed(requests), Limits(**limits))  # type: ignore[arg-type]
 
     def _many(self) -> Many:
         serving = self._serving
         if serving.many is None:
             own = serving.image.program, self.module, self._params
-            serving.many = many_of(*own, self._run, self._counter.count)
+            serving.many = many_of(*own, self._run_apart, self._memory, self._counter.count)
         return serving.many
+
+    def _run_apart(self, name: str, inputs: Sequence[Value], one_thread: bool) -> list[Value]:
+        return self._run(name, inputs, one_thread=one_thread)
 
     def context(self) -> Callable[..., list[Value]]:
         """A `run` with memory of its own that no other call shares: one call at a time.
@@ -302,17 +347,20 @@ class Executable:
     def _enter(self, routine: Routine, inputs: Sequence[Value]) -> list[Value]:
         return self._run(routine.name, inputs)
 
-    def _run(self, name: str, inputs: Sequence[Value], is_request: bool = False) -> list[Value]:
+    def _run(
+        self, name: str, inputs: Sequence[Value], is_request: bool = False, one_thread: bool = False
+    ) -> list[Value]:
         serving = self._serving  # read once: another may come meanwhile
+        idle = serving.idle_alone if one_thread else serving.idle
         try:
-            context = serving.idle.pop()
+            context = idle.pop()
         except IndexError:
-            context = serving.context(self._counter)
+            context = serving.context(self._counter, one_thread=one_thread)
         try:
             routine = serving.image.program.routines[name]
             return _owned(context.enter(routine, inputs, is_request), inputs)
         finally:
-            serving.idle.append(context)
+            idle.append(context)
 
     def _clone(self, clone: str) -> str:
         clones = self.program.clones
@@ -516,6 +564,34 @@ class Executable:
         """Bytes of the constants as the kernels hold them; one copy serves all clones."""
         return self.image.supply.constant_bytes()
 
+    def memory(self, /, **shapes: Any) -> Memory:
+        """What a call takes of memory, told before any is taken but for weights.
+
+        Args:
+            **shapes: of the inputs or of the symbols, as of `explain`.
+
+        Returns:
+            Bytes of weights, between kernels, between native segments and host ops, of results.
+
+        Raises:
+            NoBucketError, TypeRelError: as of `run`.
+            ShapeError: the size of a symbol is missing, or out of its bounds.
+            UnknownNameError: there is no such input or symbol.
+
+        """
+        return self._memory("main", sizes_of(self._params, shapes))
+
+    def _memory(self, name: str, sizes: Mapping[str, int]) -> Memory:
+        serving = self._serving
+        try:
+            context = serving.idle.pop()
+        except IndexError:
+            context = serving.context(self._counter)
+        try:
+            return memory(context, name, sizes)
+        finally:
+            serving.idle.append(context)
+
     def explain(self, /, *unnamed: Any, **shapes: Any) -> Explanation:
         """What runs for these input shapes or symbol sizes, and why; decides what it names.
 
@@ -538,6 +614,7 @@ class Executable:
             raise ArgumentError(f"sizes are given by name, as in {how}, got {unnamed[0]!r}")
         sizes = sizes_of(self.program.routines["main"].params, shapes)
         report = explain(sizes, Context(self.image))
+        report.shared = lambda: str(self._many())
         if self.module is not None and report.clone in self.module.functions:
             # these load all templates, which a loaded executable does without
             report.expected = partial(self._expected, sizes)

@@ -174,6 +174,13 @@ def is_dispatched(fn: Function, mod: Module) -> bool:
     return any(name in mod.clones for leaf in leaves for name in leaf.callees)
 
 
+def original_of(mod: Module) -> Function:
+    """`main`, as it was before it was dispatched."""
+    fallback = mod.functions.get(fallback_name("main"))
+    exact = (clone.origin for clone in mod.clones.values() if clone.policy == "exact")
+    return fallback or next((fn for fn in exact if fn is not None), mod.main)
+
+
 def name_dims(fn: Function) -> Function:
     """`fn` with a symbol of its own for each `?` of its parameters: `data_2` for axis 2."""
     if not any(isinstance(d, AnyDim) for p in fn.params for d in p.type.axes):

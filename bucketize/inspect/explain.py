@@ -65,6 +65,9 @@ class Explanation:
     """The arrangements of the clone's kernels by what the model expects of them, the best first;
     none of an executable that was loaded. To find them can take a second."""
 
+    shared: Callable[[], str] = str
+    """How requests share calls of `run_many`, or why they do not."""
+
     @cached_property
     def second(self) -> Alternative | None:
         """The best of the other arrangements, its price relative to that of what runs."""
@@ -83,7 +86,9 @@ class Explanation:
     def text(self, table: Callable[[Rows, Formats], str]) -> str:
         """All of it, the steps drawn by `table`."""
         kernels = [table(self.rows, FORMATS)] if self.steps else []
-        return "\n".join([self.headline, *kernels, *self.notes, self.arranged, self.memory])
+        lines = [self.headline, *kernels, *self.notes, self.arranged, self.memory]
+        many = self.shared()
+        return "\n".join([*lines, *([f"many requests: {many}"] if many else [])])
 
     @property
     def headline(self) -> str:
@@ -225,7 +230,7 @@ def _tell(
         report.steps += steps
         if is_known:
             state = context.state(segment)
-            state.prepare(tuple(sizes[s] for s in segment.symbols))
+            state.measure(tuple(sizes[s] for s in segment.symbols))
             report.arena_bytes = max(report.arena_bytes, state.arena_bytes)
             for i, (group, lines) in state.strips().items():
                 steps[i]["strip"] = f"group {group}, {lines} line{'s' * (lines > 1)} at a time"

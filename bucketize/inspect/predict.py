@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bucketize.call import check_sizes, refusal
 from bucketize.ir import Const
-from bucketize.kernel.cost import seconds
+from bucketize.kernel.cost import seconds, seconds_at
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.program.instruction import Call, Compute, KernelCall, Refuse, RunSegment
 from bucketize.program.path import way
@@ -45,21 +46,54 @@ class Prediction:
 
 
 def predicted(program: Program, sizes: Sizes, function: str = "main") -> Prediction:
+    """What a function takes at sizes: see `predictions`."""
+    return predictions(program, [sizes], function)[0]
+
+
+def predictions(
+    program: Program, points: Sequence[Sizes], function: str = "main", threads: int | None = None
+) -> list[Prediction]:
     """What a function takes, or the clone that serves the sizes, on the program's target.
+
+    A kernel that comes again, or at many sizes, is asked for once.
 
     Args:
         program: of a module; what the sizes come to is decided, nothing is linked or run.
-        sizes: by symbol name, of all symbols in the types of the inputs.
+        points: sizes by symbol name, of all symbols in the types of the inputs.
         function: where the call begins: `main`, or a clone by its name.
+        threads: that share each kernel; None: the program's.
+
+    Returns:
+        Of each point what it takes, in order.
 
     Raises:
         ShapeError: a size is missing.
         NoBucketError, ShapeError or TypeRelError: what serves the sizes refuses them.
 
     """
+    ways = [_way(program, sizes, function) for sizes in points]
+    costs = _Costs(program, threads or program.threads)
+    for _, runs in ways:
+        costs.ask(runs)
+    told = costs.told()
+    return [
+        Prediction(clone, tuple(Expected(r.what, next(told), r.times) for r in runs))
+        for clone, runs in ways
+    ]
+
+
+class _Run(NamedTuple):
+    """A kernel on the way of a call, or an op that numpy computes."""
+
+    what: KernelCall | Compute
+    sizes: Sizes
+    times: int
+
+
+def _way(program: Program, sizes: Sizes, function: str) -> tuple[str, list[_Run]]:
+    """The clone that serves sizes, and what it runs."""
     check_sizes(program.routines[function].params, sizes)
-    clone = function
-    runs: list[tuple[KernelCall | Compute, Sizes, int]] = []
+    clone, runs = function, list[_Run]()
     for instruction, inside, times in way(program, function, sizes):
         if isinstance(instruction, Call):
             clone = program.routines.serving(instruction.callee).name
@@ -67,17 +101,12 @@ def predicted(program: Program, sizes: Sizes, function: str = "main") -> Predict
             segment = instruction.segment
             is_known = all(s in inside for s in segment.symbols)
             calls = [c.at(inside) if is_known else c for c in segment.calls]
-            runs += [(call, inside, times) for call in calls]
+            runs += [_Run(call, inside, times) for call in calls]
         elif isinstance(instruction, Compute):
-            runs.append((instruction, inside, times))
+            runs.append(_Run(instruction, inside, times))
         elif isinstance(instruction, Refuse):
             raise refusal(instruction.binding, dict(inside))
-    cold = constant_bytes(what for what, _, _ in runs)
-    kernels = [
-        Expected(what, predicted_kernel(program, what, inside, cold), times)
-        for what, inside, times in runs
-    ]
-    return Prediction(clone, tuple(kernels))
+    return clone, runs
 
 
 def constant_bytes(kernels: Iterable[KernelCall | Compute]) -> int:
@@ -87,13 +116,47 @@ def constant_bytes(kernels: Iterable[KernelCall | Compute]) -> int:
     return sum(sizes.values())
 
 
+class _Costs:
+    """What kernels take, each asked of its model at all of its sizes at once."""
+
+    def __init__(self, program: Program, threads: int) -> None:
+        self._program, self._threads = program, threads
+        self._asked: dict[Hashable, tuple[KernelCall, int, dict[int, Sizes]]] = {}
+        """By workload, implementation and cold bytes: one of the calls, and the sizes by `id`."""
+        self._order: list[tuple[Hashable, int] | None] = []
+
+    def ask(self, runs: Sequence[_Run]) -> None:
+        """Ask for the kernels of a call, which lie in each other's caches."""
+        cold = constant_bytes(r.what for r in runs)
+        for what, sizes, _ in runs:
+            if isinstance(what, Compute) or not _is_told(what, sizes):
+                self._order.append(None)
+                continue
+            key = what.workload, what.implementation.key, cold
+            self._asked.setdefault(key, (what, cold, {}))[2][id(sizes)] = sizes
+            self._order.append((key, id(sizes)))
+
+    def told(self) -> Iterator[float | None]:
+        """Of each run in the order in which they were asked for; None where nothing tells."""
+        taken: dict[tuple[Hashable, int], float] = {}
+        for key, (call, cold, sizes) in self._asked.items():
+            at = list(sizes.values()), self._program.target, cold, self._threads
+            each = seconds_at(call.workload, call.implementation, *at).tolist()
+            taken.update(((key, i), s) for i, s in zip(sizes, each, strict=True))
+        yield from (None if asked is None else taken[asked] for asked in self._order)
+
+
 def predicted_kernel(
     program: Program, what: KernelCall | Compute, sizes: Sizes, cold_bytes: int
 ) -> float | None:
     """The seconds of one, as `Expected` has them."""
-    if isinstance(what, Compute) or TEMPLATES[what.implementation.template].cost is None:
-        return None
-    if not what.workload.body.mentioned() <= sizes.keys():
+    if isinstance(what, Compute) or not _is_told(what, sizes):
         return None
     implementation, target, threads = what.implementation, program.target, program.threads
     return seconds(what.workload, implementation, sizes, target, cold_bytes, threads)
+
+
+def _is_told(call: KernelCall, sizes: Sizes) -> bool:
+    """Whether there is a model of a kernel, and sizes are known before a run."""
+    has_model = TEMPLATES[call.implementation.template].cost is not None
+    return has_model and call.workload.body.mentioned() <= sizes.keys()

@@ -15,7 +15,7 @@ from bucketize.kernel.work import FORK, FORK_S, work
 from bucketize.kernel.workload import Workload
 from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
-from bucketize.types import Dim, Points
+from bucketize.types import Dim, Points, Sizes
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,14 @@ class CostModel:
         self, sizes: Mapping[str, int], target: Target, cold_bytes: int = 0, threads: int = 1
     ) -> float:
         """As `seconds`."""
-        its = [self.schedule], Points([sizes]), target, cold_bytes, threads
-        return float(_taken(self.cost, self.work, *its)[0, 0])
+        return float(self.seconds_at([sizes], target, cold_bytes, threads)[0])
+
+    def seconds_at(
+        self, points: Sequence[Sizes], target: Target, cold_bytes: int = 0, threads: int = 1
+    ) -> Floats:
+        """As `seconds_at`."""
+        its = [self.schedule], Points(points), target, cold_bytes, threads
+        return _taken(self.cost, self.work, *its)[:, 0]
 
 
 def _taken(
@@ -85,6 +91,18 @@ def seconds(
 
     """
     return model_of(workload, implementation).seconds(sizes, target, cold_bytes, threads)
+
+
+def seconds_at(
+    workload: Workload,
+    implementation: Implementation,
+    points: Sequence[Sizes],
+    target: Target,
+    cold_bytes: int = 0,
+    threads: int = 1,
+) -> Floats:
+    """The same at many sizes: seconds of each, in order."""
+    return model_of(workload, implementation).seconds_at(points, target, cold_bytes, threads)
 
 
 def seconds_over(

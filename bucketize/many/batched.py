@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from bucketize.call import bind_shapes, shapes_of
 from bucketize.ir import Var
+from bucketize.many.costs import OVERHEAD_S, Costs
+from bucketize.many.limits import Limits
 from bucketize.many.plan import PlannedCall, Row
-from bucketize.many.together import RowAxis, Run, Together, call_of
+from bucketize.many.together import RowAxis, Together, call_of
 from bucketize.op import Array
 from bucketize.types import Sizes, Symbol, Type
 
 GAIN = 0.05
-"""Of the time, that a batch has to be expected to save: as much as the median error of predictions,
-5.2 % on a Zen 3 (docs/figures.md)."""
-MOST_PRICES = 4_096  # of shapes and rows, that are remembered
-
-Price: TypeAlias = Callable[[Sizes], float]
-"""Seconds of a call at sizes."""
+"""Of the time, that sharing calls has to be expected to save: as much as the median error of
+predictions, 5.2 % on a Zen 3 (docs/figures.md)."""
+ALL_UP_TO = 8  # rows of a batch, of which each number is tried; then three of four, and so on
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,13 +26,10 @@ class Batched(Together):
     """`main`, of rows that it computes each by itself."""
 
     batch: Symbol
-    price: Price
-    prices: dict[tuple[Hashable, int], float] = field(default_factory=dict)
-    """Those that were asked for, by shapes and rows."""
 
     @classmethod
     def of(
-        cls, run: Run, params: tuple[Var, ...], results: Sequence[Type], batch: Symbol, price: Price
+        cls, params: tuple[Var, ...], results: Sequence[Type], batch: Symbol, costs: Costs
     ) -> Batched:
         """How requests with these inputs share calls of `main`."""
 
@@ -43,14 +38,14 @@ class Batched(Together):
 
         inputs = {p.name: axis(p.type) for p in params}
         outs = [axis(t) for t in results]
-        return cls(run, params, inputs, outs, list(inputs), batch, price)
+        return cls("main", costs, params, inputs, outs, list(inputs), batch)
 
-    def sizes(self, inputs: Sequence[Array]) -> tuple[int, int]:
+    def extent(self, inputs: Sequence[Array]) -> tuple[int, int]:
         pairs = zip(self.inputs.values(), inputs, strict=True)
         return next(array.shape[0] for axis, array in pairs if axis is not None), 0
 
     def rows(self, request: int, inputs: Sequence[Array]) -> list[Row] | str:
-        count, _ = self.sizes(inputs)
+        count, _ = self.extent(inputs)
         return [Row(request, i, 0) for i in range(count)] if count else "it has no rows"
 
     def key(self, inputs: Sequence[Array]) -> Hashable:
@@ -62,39 +57,71 @@ class Batched(Together):
         return (tuple(shapes), super().key(inputs))
 
     def calls(
-        self, rows: Sequence[Row], inputs: Mapping[int, Sequence[Array]], tokens: int
+        self, rows: Sequence[Row], inputs: Mapping[int, Sequence[Array]], limits: Limits, lanes: int
     ) -> Iterator[PlannedCall]:
         """Each request by itself, or its rows with others': what takes least by the models."""
-        del tokens
         requests = dict.fromkeys(row.request for row in rows)
-        counts = {i: self.sizes(inputs[i])[0] for i in requests}
-        arrays = inputs[rows[0].request]
-        sizes = bind_shapes(self.params, shapes_of(arrays))
-        key = self.key(arrays)[0]  # type: ignore[index]
-        most = self.batch.hi or len(rows)
-
-        def seconds(count: int) -> float:
-            """What all rows take in calls of so many."""
-            whole, rest = divmod(len(rows), count)
-            if count < self.batch.lo or 0 < rest < self.batch.lo:
-                return math.inf
-            last = self._price(key, sizes, rest) if rest else 0.0
-            return whole * self._price(key, sizes, count) + last
-
-        apart = sum(self._price(key, sizes, n) for n in counts.values())
-        tried = sorted({min(2**k, len(rows), most) for k in range(len(rows).bit_length() + 1)})
-        best = min(tried, key=seconds)
-        if (len(requests) == 1 and len(rows) <= most) or seconds(best) > (1 - GAIN) * apart:
+        counts = {i: self.extent(inputs[i])[0] for i in requests}
+        if len(rows) == 1 or not self.costs.are_told:
             for i in requests:
-                yield PlannedCall((), (i,), f"a batch of {counts[i]}, the cheapest")
+                yield PlannedCall((), (i,), "nothing of its shape shares a call")
             return
-        for begin in range(0, len(rows), best):
-            part = rows[begin : begin + best]
-            yield call_of(part, f"as a batch of {len(part)}")
+        tried = self._tried(len(rows), counts.values())
+        seconds = self._seconds(tried, rows, inputs, lanes)
+        apart = sum(seconds[n] - OVERHEAD_S for n in counts.values())
+        even = -(-len(rows) // lanes)  # so that each lane has a call
+        sizes = [n for n in tried if n <= even and seconds[n] <= (limits.first_s or math.inf)]
+        parts = _cheapest(len(rows), sizes, seconds)
+        if parts is None or sum(seconds[n] for n in parts) > (1 - GAIN) * apart:
+            for i, n in counts.items():
+                yield PlannedCall((), (i,), f"a batch of {n}, the cheapest", seconds[n])
+            return
+        begin = 0
+        for n in parts:
+            yield self.call(rows[begin : begin + n], seconds[n])
+            begin += n
 
-    def _price(self, key: Hashable, sizes: Sizes, count: int) -> float:
-        if len(self.prices) >= MOST_PRICES:
-            self.prices.clear()
-        if (key, count) not in self.prices:
-            self.prices[key, count] = self.price({**sizes, self.batch.name: count})
-        return self.prices[key, count]
+    def _tried(self, count: int, own: Iterable[int]) -> list[int]:
+        """Rows of a call that are thought of, as many as there are at most."""
+        most = min(count, self.batch.hi or count)
+        steps = {n * 2**k for n in range(1, ALL_UP_TO + 1) for k in range(count.bit_length())}
+        tried = {n for n in steps if self.batch.lo <= n <= most} | {most}
+        return sorted(tried | set(own))
+
+    def _seconds(
+        self,
+        tried: Sequence[int],
+        rows: Sequence[Row],
+        inputs: Mapping[int, Sequence[Array]],
+        lanes: int,
+    ) -> dict[int, float]:
+        """What calls of so many rows are expected to take."""
+        sizes = bind_shapes(self.params, shapes_of(inputs[rows[0].request]))
+        points = [{**sizes, self.batch.name: n} for n in tried]
+        taken = self.costs.seconds(self.function, points, lanes)
+        return {n: s + OVERHEAD_S for n, s in zip(tried, taken, strict=True)}
+
+    def call(self, rows: Sequence[Row], seconds: float | None = None) -> PlannedCall:
+        return call_of(rows, f"as a batch of {len(rows)}", seconds)
+
+    def sizes(self, rows: Sequence[Row], inputs: Sequence[Array]) -> Sizes:
+        own = bind_shapes(self.params, shapes_of(inputs))
+        return {**own, self.batch.name: len(rows)}
+
+
+def _cheapest(count: int, sizes: Sequence[int], seconds: Mapping[int, float]) -> list[int] | None:
+    """The calls that so many rows cost least in, the largest first; None: they come to none."""
+    least, last = [0.0], [0]
+    for n in range(1, count + 1):
+        cost, size = min(
+            ((least[n - k] + seconds[k], k) for k in sizes if k <= n), default=(math.inf, 0)
+        )
+        least.append(cost)
+        last.append(size)
+    if not math.isfinite(least[count]):
+        return None
+    parts = []
+    while count:
+        parts.append(last[count])
+        count -= last[count]
+    return sorted(parts, reverse=True)

@@ -1,36 +1,51 @@
 """`Executable.run_many`: rows of requests share calls; no request is lost with another.
 
-Rows of a ragged module are packed, whatever their lengths, into calls of some hundred tokens: with
-fewer, products read their weights for too little; with more, activations leave the caches.
+Of several ways that requests could share calls, that is taken which the models of kernels expect to
+end first: each as it is, as batches of equal shapes, or packed, whatever their lengths; and on
+several threads one call after the other by all of them, or calls side by side, a thread each.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from bucketize.call import arrange_inputs, bind_shapes, shapes_of
-from bucketize.dispatch.bucket import fallback_name
-from bucketize.errors import ArgumentError, BucketizeError, RaggedError, RequestsError, warn
-from bucketize.ir import Function, Module, Var
-from bucketize.many.batched import Batched
+from bucketize.dispatch.tree import original_of
+from bucketize.errors import ArgumentError, BucketizeError, RaggedError, RequestsError, ShapeError
+from bucketize.ir import Module, Var
+from bucketize.many.batched import GAIN, Batched
+from bucketize.many.costs import Costs
+from bucketize.many.deliver import Delivery, Done, Run
+from bucketize.many.limits import Limits
 from bucketize.many.packed import Packed
 from bucketize.many.plan import CallPlan, PlannedCall, Row
-from bucketize.many.together import Run, Together
+from bucketize.many.together import Together
 from bucketize.op import Value
 from bucketize.program.program import Program
 from bucketize.ragged.name import ragged_name
+from bucketize.runtime.memory import Memory
 from bucketize.types import Sizes
 
 Request: TypeAlias = Mapping[str, Value]
+Inputs: TypeAlias = Mapping[int, list[Value]]
 Count: TypeAlias = Callable[[Iterable[Sizes]], None]
-ENOUGH = 512
-"""Tokens of a call. Rows of 64 took least at 512, 1.10 times as long at 4,096 (beside other work);
-at 512 short queries take 0.78 of the time alone of minilm, 0.97 of bert-mini (Zen 4)."""
 SHOWN = 3  # failed requests that a message names
+SAMPLED = 32  # requests that models are asked about; what others take lies between these
+
+
+@dataclass(frozen=True)
+class Way:
+    """How requests may share calls."""
+
+    together: Together | None
+    """None: each is run as it is."""
+    why: str = ""
+    """Why nothing shares a call, if nothing does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,18 +53,46 @@ class Many:
     """Runs lists of requests, in as few calls as pay."""
 
     params: tuple[Var, ...]
+    ways: Sequence[Way]
+    """Of which the first is taken, unless the models say that another takes less; the last is that
+    of a request without others."""
+    costs: Costs
     run: Run
-    """One request as it is."""
-    together: Together | None
-    why: str
-    """Why nothing shares a call, if nothing does."""
+    memory: Callable[[str, Sizes], Memory]
+    """Of a call of a function."""
     count: Count
     """Told the sizes of requests that are served."""
 
-    def plan(
-        self, requests: Sequence[Request], tokens: int
-    ) -> tuple[CallPlan, dict[int, list[Value]]]:
-        """The calls that requests come to, and their inputs in order."""
+    def __str__(self) -> str:
+        """How requests share calls, or why they do not."""
+        kinds = {Packed: "packed, whatever their lengths", Batched: "as batches of equal shapes"}
+        able = [kinds[type(w.together)] for w in self.ways if w.together is not None]
+        why = [w.why for w in self.ways if w.why]
+        return "; ".join([" or ".join(able) or "each as it is", *why])
+
+    def results(self, requests: Iterable[Request], limits: Limits) -> list[list[Value]]:
+        """The results of each request, in order; `RequestsError` if some failed."""
+        every = listed(requests)
+        done = dict(self.delivered(every, limits))
+        ordered = [done[i] for i in range(len(every))]
+        errors = {i: each for i, each in done.items() if isinstance(each, BucketizeError)}
+        if errors:
+            raise RequestsError(_summary(errors, len(every)), ordered)
+        return ordered  # type: ignore[return-value]  # none failed
+
+    def delivered(self, requests: Sequence[Request], limits: Limits) -> Iterator[tuple[int, Done]]:
+        """What each request came to, or the error that it failed by, as soon as it is there."""
+        way, plan, inputs = self._planned(requests, limits)
+        self.count(bind_shapes(self.params, shapes_of(arrays)) for arrays in inputs.values())
+        yield from plan.errors.items()
+        yield from Delivery(plan, way.together, inputs, self.run, limits.all_s).each()
+
+    def plan(self, requests: Sequence[Request], limits: Limits) -> CallPlan:
+        """The calls that requests come to."""
+        return self._planned(requests, limits)[1]
+
+    def _planned(self, requests: Sequence[Request], limits: Limits) -> tuple[Way, CallPlan, Inputs]:
+        """The way that is taken, the calls, and the inputs of requests in order."""
         errors: dict[int, BucketizeError] = {}
         inputs: dict[int, list[Value]] = {}
         for i, request in enumerate(requests):
@@ -58,7 +101,10 @@ class Many:
             except BucketizeError as e:
                 e.add_note(f"in request {i}")
                 errors[i] = e
-        return CallPlan(tuple(self._calls(inputs, tokens)), errors), inputs
+        way, plan = self._cheapest(inputs, limits)
+        if limits.bytes is not None:
+            plan = self._within(plan, way.together, inputs, limits.bytes)
+        return way, replace(plan, errors={**errors, **plan.errors}), inputs
 
     def _arranged(self, request: Request) -> list[Value]:
         if not isinstance(request, Mapping):
@@ -68,68 +114,121 @@ class Many:
         bind_shapes(self.params, shapes_of(inputs))
         return inputs
 
-    def _calls(self, inputs: Mapping[int, list[Value]], tokens: int) -> Iterator[PlannedCall]:
+    # The way.
+
+    def _cheapest(self, inputs: Inputs, limits: Limits) -> tuple[Way, CallPlan]:
+        """The way and its calls that are expected to end first; the usual one in doubt."""
+        threads, is_list = self.costs.program.threads, len(inputs) > 1
+        lanes = (1, threads) if threads > 1 and is_list and self.costs.are_told else (1,)
+        ways = self.ways if is_list else self.ways[-1:]
+        plans = [(w, plan) for w in ways for plan in self._plans(w, inputs, limits, lanes)]
+        if not self.costs.are_told or (len(plans) == 1 and not limits.are_timed):
+            return plans[0]
+        told = [(way, self._told(plan, inputs)) for way, plan in plans]
+        usual, best = told[0], min(told, key=lambda each: each[1].seconds or 0.0)
+        gains = (best[1].seconds or 0.0) < (1 - GAIN) * (usual[1].seconds or 0.0)
+        return best if gains else usual
+
+    def _plans(
+        self, way: Way, inputs: Inputs, limits: Limits, lanes: Iterable[int]
+    ) -> Iterator[CallPlan]:
+        """The calls that requests come to, for each number of calls side by side."""
+        together, alone = way.together, list[PlannedCall]()
         groups: dict[Hashable, list[Row]] = {}
         for i, arrays in inputs.items():
-            rows = self.why if self.together is None else self.together.rows(i, arrays)
-            if self.together is None or isinstance(rows, str):
-                yield PlannedCall((), (i,), str(rows))
+            rows = way.why if together is None else together.rows(i, arrays)
+            if together is None or isinstance(rows, str):
+                alone.append(PlannedCall((), (i,), str(rows)))
             else:
-                groups.setdefault(self.together.key(arrays), []).extend(rows)
-        for rows in groups.values():
-            assert self.together is not None, "something told the rows"
-            yield from self.together.calls(rows, inputs, tokens)
+                groups.setdefault(together.key(arrays), []).extend(rows)
+        for count in lanes:
+            calls = list(alone)
+            for rows in groups.values():
+                assert together is not None, "something told the rows"
+                calls += together.calls(rows, inputs, limits, count)
+            yield CallPlan(tuple(calls), {}, count)
 
-    def results(self, requests: Iterable[Request], tokens: int) -> list[list[Value]]:
-        """The results of each request, in order; `RequestsError` if some failed."""
-        every = listed(requests)
-        plan, inputs = self.plan(every, tokens)
-        self.count(bind_shapes(self.params, shapes_of(arrays)) for arrays in inputs.values())
-        results: dict[int, list[Value]] = {}
-        errors = dict(plan.errors)
+    def _told(self, plan: CallPlan, inputs: Inputs) -> CallPlan:
+        """The same calls with what each is expected to take."""
+        alone = [call.requests[0] for call in plan.calls if call.seconds is None]
+        seconds = self._alone_s(alone, inputs, plan.lanes)
+        calls = tuple(
+            replace(c, seconds=seconds[c.requests[0]]) if c.seconds is None else c
+            for c in plan.calls
+        )
+        return replace(plan, calls=calls)
+
+    def _alone_s(self, requests: Sequence[int], inputs: Inputs, lanes: int) -> dict[int, float]:
+        """What requests take as they are; of many, some are asked for, of all extents."""
+        if not requests:
+            return {}
+        extents = {i: sum(np.size(a) for a in inputs[i]) for i in requests}
+        by_extent = {extent: i for i, extent in extents.items()}
+        every = sorted(by_extent)
+        steps = np.unique(np.linspace(0, len(every) - 1, SAMPLED).round().astype(int))
+        asked = [every[k] for k in steps.tolist()]
+        sizes = [bind_shapes(self.params, shapes_of(inputs[by_extent[x]])) for x in asked]
+        taken = self.costs.seconds("main", sizes, lanes)
+        each = np.interp([extents[i] for i in requests], asked, taken).tolist()
+        return dict(zip(requests, each, strict=True))
+
+    # Memory.
+
+    def _within(
+        self, plan: CallPlan, together: Together | None, inputs: Inputs, most: int
+    ) -> CallPlan:
+        """Calls that take no more bytes, those that run at once together; others are cut."""
+        calls: list[PlannedCall] = []
+        errors: dict[int, BucketizeError] = {}
         for call in plan.calls:
-            self._serve(call, inputs, results, errors)
-        ordered = [errors[i] if i in errors else results[i] for i in range(len(every))]
-        if errors:
-            raise RequestsError(_summary(errors, len(every)), ordered)
-        return ordered  # type: ignore[return-value]  # none failed
+            for part in self._parts(call, together, inputs, most // plan.lanes):
+                if isinstance(part, PlannedCall):
+                    calls.append(part)
+                else:
+                    errors |= dict.fromkeys(call.requests[:1], part)
+        kept = [c for c in calls if errors.keys().isdisjoint(c.requests)]
+        return replace(plan, calls=tuple(kept), errors=errors)
 
-    def _serve(
-        self,
-        call: PlannedCall,
-        inputs: Mapping[int, list[Value]],
-        results: dict[int, list[Value]],
-        errors: dict[int, BucketizeError],
-    ) -> None:
-        """Run a call; where one that several share fails, each of them as it is.
+    def _parts(
+        self, call: PlannedCall, together: Together | None, inputs: Inputs, most: int
+    ) -> Iterator[PlannedCall | BucketizeError]:
+        """A call, or its halves as often as it takes, or why it cannot be."""
+        first = call.requests[0]
+        rows: Sequence[Row] | str = call.rows
+        try:
+            taken = self._bytes(call, together, inputs)
+        except BucketizeError:  # what runs says why
+            yield call
+            return
+        if taken <= most:
+            yield call
+            return
+        if not rows and together is not None:
+            rows = together.rows(first, inputs[first])
+        if together is None or isinstance(rows, str) or len(rows) < 2:
+            error = ShapeError(f"it takes {taken:,} bytes, and bytes={most:,} are allowed a call")
+            error.add_note(f"in request {first}")
+            yield error
+            return
+        middle = len(rows) // 2
+        for half in (rows[:middle], rows[middle:]):
+            yield from self._parts(together.call(half), together, inputs, most)
 
-        A failure that none of them has alone is ours, and a warning.
-        """
-        ours: BucketizeError | None = None
-        if call.rows and self.together is not None and errors.keys().isdisjoint(call.requests):
-            try:
-                self.together.serve(call.rows, inputs, results)
-            except BucketizeError as e:
-                ours = e
-            else:
-                return
-        for i in (i for i in call.requests if i not in errors):
-            try:
-                results[i] = self.run(inputs[i])
-            except BucketizeError as e:
-                e.add_note(f"in request {i}")
-                errors[i] = e
-        if ours is not None and errors.keys().isdisjoint(call.requests):
-            warn(
-                f"a call of {len(call.requests)} requests failed, none of which fails alone: {ours}"
-            )
+    def _bytes(self, call: PlannedCall, together: Together | None, inputs: Inputs) -> int:
+        """What a call takes, of what its requests do not have already."""
+        first = inputs[call.requests[0]]
+        if not call.rows or together is None:
+            return self.memory("main", bind_shapes(self.params, shapes_of(first))).of_call
+        joined = together.argument_bytes(call.rows, inputs)
+        return joined + self.memory(together.function, together.sizes(call.rows, first)).of_call
 
 
 def many_of(
     program: Program,
     module: Module | None,
     params: tuple[Var, ...],
-    run: Callable[..., list[Value]],
+    run: Run,
+    memory: Callable[[str, Sizes], Memory],
     count: Count,
 ) -> Many:
     """What requests of a program share: packed rows, or batches where rows keep apart.
@@ -138,40 +237,37 @@ def many_of(
         program: what runs.
         module: that it was compiled from; None of one that was loaded.
         params: the inputs of a request.
-        run: the results of a routine, by its name and inputs.
+        run: the results of a routine, by its name and inputs, and whether by one thread.
+        memory: what a call of a routine takes, by its name and sizes.
         count: told the sizes of requests.
 
     """
-    name = ragged_name("main")
-    alone = partial(run, "main")
-    if name in program.routines:
-        packed = Packed.of(program.routines[name], partial(run, name), params)
-        return Many(params, alone, packed, "", count)
+    costs = Costs(program, module is not None)
+    ways = _ways(program, module, params, costs)
+    return Many(params, ways, costs, run, memory, count)
+
+
+def _ways(
+    program: Program, module: Module | None, params: tuple[Var, ...], costs: Costs
+) -> list[Way]:
+    packed = ragged_name("main")
+    if packed in program.routines:
+        return [Way(Packed.of(program.routines[packed], params, costs))]
     if module is None:
-        return Many(params, alone, None, "it was loaded, and is not ragged", count)
-    # what proves and predicts loads all templates, which a loaded executable does without
+        return [Way(None, "it was loaded, and is not ragged")]
+    # what proves loads what a loaded executable does without
     proof: Any = importlib.import_module("bucketize.ragged.rows")
-    predict: Any = importlib.import_module("bucketize.inspect.predict")
-    original = _original(module)
+    original = original_of(module)
     try:
-        batch = proof.batch_of(original)
+        results = [r.type for r in original.results]
+        usual = Way(Batched.of(params, results, proof.batch_of(original), costs))
     except RaggedError as e:
-        why = f"its rows are not known to keep apart: {e.message}"
-        return Many(params, alone, None, why, count)
-
-    def price(sizes: Sizes) -> float:
-        seconds: float = predict.predicted(program, sizes).seconds
-        return seconds
-
-    results = [r.type for r in original.results]
-    return Many(params, alone, Batched.of(alone, params, results, batch, price), "", count)
-
-
-def _original(module: Module) -> Function:
-    """`main`, as it was before it was dispatched."""
-    fallback = module.functions.get(fallback_name("main"))
-    exact = (c.origin for c in module.clones.values() if c.policy == "exact")
-    return fallback or next((fn for fn in exact if fn is not None), module.main)
+        usual = Way(None, f"its rows are not known to keep apart: {e.message}")
+    try:
+        return [Way(Packed.of(program.routines[packed], params, costs, leaves_out=False)), usual]
+    except BucketizeError as e:
+        why = f"its rows are not packed: {e.message}"
+        return [replace(usual, why="; ".join(filter(None, [usual.why, why])))]
 
 
 def _summary(errors: Mapping[int, BucketizeError], count: int) -> str:
@@ -185,10 +281,3 @@ def listed(requests: Iterable[Request]) -> list[Request]:
     if isinstance(requests, Mapping):
         raise ArgumentError("expected a list of requests, got a mapping; run(**inputs) is for one")
     return list(requests)
-
-
-def check_tokens(tokens: object) -> int:
-    """How many tokens a call may have, if it is a number that can be."""
-    if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 1:
-        raise ArgumentError(f"tokens: expected a number from 1, got {tokens!r}")
-    return tokens

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import heapq
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bucketize.errors import BucketizeError
 from bucketize.table import several
+
+LANE_S = 1e-4
+"""To hand a call to another thread and back (Zen 4, two cores)."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class PlannedCall:
     requests: tuple[int, ...]
     why: str
     """How rows share it, or why they do not."""
+    seconds: float | None = None
+    """What it is expected to take; None: no model was asked."""
 
     @property
     def tokens(self) -> int:
@@ -48,7 +54,28 @@ class CallPlan:
 
     calls: tuple[PlannedCall, ...]
     errors: Mapping[int, BucketizeError] = field(default_factory=dict)
+    lanes: int = 1
+    """Calls that run side by side, a thread each; 1: one after the other, each by all threads."""
+
+    @property
+    def seconds(self) -> float | None:
+        """What all are expected to take; None: no model was asked."""
+        each = [call.seconds for call in self.calls if call.seconds is not None]
+        if len(each) < len(self.calls):
+            return None
+        handing = LANE_S * len(each) if self.lanes > 1 else 0.0
+        return makespan(each, self.lanes) + handing
 
     def __str__(self) -> str:
         failed = [f"request {i}: {e.message}" for i, e in self.errors.items()]
-        return "\n".join([*map(str, self.calls), *failed])
+        lanes = [f"{self.lanes} calls at a time, a thread each"] if self.lanes > 1 else []
+        expected = [] if self.seconds is None else [f"expected to take {1e3 * self.seconds:.3g} ms"]
+        return "\n".join([*map(str, self.calls), *failed, *lanes, *expected])
+
+
+def makespan(seconds: Sequence[float], lanes: int) -> float:
+    """When the last of some calls ends, each begun in order by the lane that is idle first."""
+    ends = [0.0] * lanes
+    for each in seconds:
+        heapq.heapreplace(ends, ends[0] + each)
+    return max(ends)

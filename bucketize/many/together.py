@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from bucketize.ir import Var
+from bucketize.many.costs import Costs
+from bucketize.many.limits import Limits
 from bucketize.many.plan import PlannedCall, Row
 from bucketize.op import Array, Value
-
-Run: TypeAlias = Callable[[Sequence[Value]], list[Value]]
-"""What computes the results of inputs in order."""
+from bucketize.types import Sizes
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ class RowAxis:
 class Together(ABC):
     """A function that computes rows of several requests, and how arrays are cut and joined."""
 
-    run: Run
+    function: str
+    costs: Costs
     params: tuple[Var, ...]
     """The inputs of requests."""
     inputs: Mapping[str, RowAxis | None]
@@ -74,12 +75,20 @@ class Together(ABC):
 
     @abstractmethod
     def calls(
-        self, rows: Sequence[Row], inputs: Mapping[int, Sequence[Array]], tokens: int
+        self, rows: Sequence[Row], inputs: Mapping[int, Sequence[Array]], limits: Limits, lanes: int
     ) -> Iterator[PlannedCall]:
-        """The calls that rows of one `key` come to."""
+        """The calls that rows of one `key` come to, if so many run side by side."""
 
     @abstractmethod
-    def sizes(self, inputs: Sequence[Array]) -> tuple[int, int]:
+    def call(self, rows: Sequence[Row], seconds: float | None = None) -> PlannedCall:
+        """The call of rows."""
+
+    @abstractmethod
+    def sizes(self, rows: Sequence[Row], inputs: Sequence[Array]) -> Sizes:
+        """Those of the function in a call of rows, one of whose requests has these inputs."""
+
+    @abstractmethod
+    def extent(self, inputs: Sequence[Array]) -> tuple[int, int]:
         """The rows of a request, and the tokens of each, hidden ones, too."""
 
     def added(self, rows: Sequence[Row]) -> dict[str, Array]:  # noqa: ARG002
@@ -91,24 +100,8 @@ class Together(ABC):
         pairs = zip(self.params, inputs, strict=True)
         return tuple(a.tobytes() for p, a in pairs if self.inputs.get(p.name, NOWHERE) is None)
 
-    def serve(
-        self,
-        rows: Sequence[Row],
-        inputs: Mapping[int, Sequence[Array]],
-        results: dict[int, list[Value]],
-    ) -> None:
-        """Run rows of requests in one call, and put what they come to into the results."""
-        outs = self.run(self._arguments(rows, inputs))
-        ends = np.cumsum([row.tokens for row in rows]).tolist()
-        for place, (row, end) in enumerate(zip(rows, ends, strict=True)):
-            if row.request not in results:
-                results[row.request] = self._rooms(outs, inputs[row.request])
-            mine = results[row.request]
-            for axis, out, array in zip(self.results, outs, mine, strict=True):
-                if axis is not None:
-                    axis.put(array, row, out, place, end)
-
-    def _arguments(self, rows: Sequence[Row], inputs: Mapping[int, Sequence[Array]]) -> list[Array]:
+    def arguments(self, rows: Sequence[Row], inputs: Mapping[int, Sequence[Array]]) -> list[Array]:
+        """What the function takes in a call of rows."""
         arguments = self.added(rows)
         for i, param in enumerate(self.params):
             if param.name not in self.inputs:
@@ -121,9 +114,36 @@ class Together(ABC):
                 arguments[param.name] = axis.joined(parts)
         return [arguments[name] for name in self.order]
 
+    def argument_bytes(self, rows: Sequence[Row], inputs: Mapping[int, Sequence[Array]]) -> int:
+        """Bytes of what is joined for a call."""
+        axes = [self.inputs.get(p.name) for p in self.params]
+        return sum(
+            axis.picked(array, row).nbytes
+            for row in rows
+            for axis, array in zip(axes, inputs[row.request], strict=True)
+            if axis is not None
+        )
+
+    def deal(
+        self,
+        rows: Sequence[Row],
+        outs: Sequence[Array],
+        inputs: Mapping[int, Sequence[Array]],
+        results: dict[int, list[Value]],
+    ) -> None:
+        """Put what the rows of a call came to into the results of their requests."""
+        ends = np.cumsum([row.tokens for row in rows]).tolist()
+        for place, (row, end) in enumerate(zip(rows, ends, strict=True)):
+            if row.request not in results:
+                results[row.request] = self._rooms(outs, inputs[row.request])
+            mine = results[row.request]
+            for axis, out, array in zip(self.results, outs, mine, strict=True):
+                if axis is not None:
+                    axis.put(array, row, out, place, end)
+
     def _rooms(self, outs: Sequence[Array], inputs: Sequence[Value]) -> list[Value]:
         """Results of a request to be written, of zeros where tokens are hidden."""
-        count, length = self.sizes(inputs)
+        count, length = self.extent(inputs)
         pairs = zip(self.results, outs, strict=True)
         return [
             out.copy() if axis is None else axis.room(out, count, length) for axis, out in pairs
@@ -133,6 +153,7 @@ class Together(ABC):
 NOWHERE = RowAxis(0)
 
 
-def call_of(rows: Sequence[Row], how: str) -> PlannedCall:
+def call_of(rows: Sequence[Row], how: str, seconds: float | None) -> PlannedCall:
     """The call of rows."""
-    return PlannedCall(tuple(rows), tuple(dict.fromkeys(row.request for row in rows)), how)
+    requests = tuple(dict.fromkeys(row.request for row in rows))
+    return PlannedCall(tuple(rows), requests, how, seconds)

@@ -54,6 +54,8 @@ from bucketize.program.instruction import (
 )
 from bucketize.program.program import Program, Routine, Routines
 from bucketize.program.sharing import Family, family_of
+from bucketize.ragged.name import ragged_name
+from bucketize.ragged.ragged import packed_of
 
 
 def decide(
@@ -116,9 +118,14 @@ class _Decider:
         return self.configurations(name) if name in self.module.functions else None
 
     def _function(self, name: str) -> Function:
-        """The function; a fallback that the module does without is what its clones specialise."""
+        """The function, or what the module does without.
+
+        A fallback is what clones specialise, a packed form what the original is proved to have.
+        """
         if name in self.module.functions:
             return self.module.functions[name]
+        if name == ragged_name("main"):
+            return packed_of(self.module)
         for clone in self.module.clones.values():
             origin = clone.origin if clone.policy == "exact" else None
             if origin is not None and fallback_name(origin.name) == name:

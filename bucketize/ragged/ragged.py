@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from bucketize.dispatch.bucket import fallback_name
-from bucketize.dispatch.tree import is_dispatched, name_dims
+from bucketize.dispatch.tree import is_dispatched, name_dims, original_of
 from bucketize.errors import ArgumentError, DispatchError, RaggedError, unknown_name
 from bucketize.ir import (
     CALL,
@@ -96,6 +96,27 @@ def ragged(mod: Module, *, axis: str | None = None, mask: str | None = None) -> 
     whole = dead_code(_Padded(axes, fn, packed, original).function(hiding))
     functions = {"main": whole, packed.name: packed, original.name: original}
     return Module(functions, names=mod.names)
+
+
+def packed_of(mod: Module) -> Function:
+    """`main[ragged]` of a module that is not ragged, of what `main` was before it was dispatched.
+
+    Its tokens are those of the input that is called a mask, or else of an axis behind the batch.
+    Raises RaggedError, or what else `ragged` does.
+    """
+    main = name_dims(replace(original_of(mod), name="main"))
+    module = Module({"main": main})
+    if any("mask" in p.name.lower() for p in main.params):
+        return ragged(module).functions[ragged_name("main")]
+    shapes = [p.type.shape for p in main.params if p.type.is_tensor]
+    starts = [s[:2] for s in shapes if len(s) > 1 and all(isinstance(d, Symbol) for d in s[:2])]
+    error = RaggedError("no input is called a mask, or has tokens behind its batch")
+    for axis in dict.fromkeys(str(tokens) for _, tokens in starts):
+        try:
+            return ragged(module, axis=axis).functions[ragged_name("main")]
+        except RaggedError as e:
+            error = e
+    raise error
 
 
 def mask_of(fn: Function) -> str:

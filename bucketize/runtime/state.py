@@ -38,6 +38,8 @@ from bucketize.types import Assumption, evaluate
 
 SCRATCH = ("offsets", "strides", "live", "sizes")
 """What a fill notes of each tensor."""
+UNSHARED = 1 << 62
+"""Operations of a kernel that threads begin to share, where none is."""
 FILLED_FROM = ("code", "checks", "words", "parts", "tensors", "pointers", "groups")
 # members of enumerations take longer to find than these
 ARENA, ARRAYS, WHAT, FIRST, WRONG = BASE.arena, len(BASE), WALK.what, WALK.first, WALK.wrong
@@ -46,13 +48,16 @@ ARENA, ARRAYS, WHAT, FIRST, WRONG = BASE.arena, len(BASE), WALK.what, WALK.first
 class State:
     """A segment that has been linked, with memory of its own: one run at a time."""
 
-    def __init__(self, segment: Segment, image: Image, arena: Arena) -> None:
+    def __init__(
+        self, segment: Segment, image: Image, arena: Arena, *, one_thread: bool = False
+    ) -> None:
+        """Filled for no sizes yet; with `one_thread` no kernel is shared, whatever the plan's."""
         linked = image.linked(segment)
         plan = linked.plan
         self.segment, self.plan, self.linked, self.arena = segment, plan, linked, arena
         self.image, self.fill, self.walk, self.share = image, image.fill, image.walk, image.share
         self.sizes: tuple[int, ...] | None = None
-        self.at_once = plan.threads == 1
+        self.at_once = one_thread or plan.threads == 1
         """Whether one native call runs all kernels."""
         self.pointed = 0
         """The arena that the table's pointers are put in for; 0, none."""
@@ -94,7 +99,7 @@ class State:
             "threads": plan.threads,
             "width": plan.width,
             "chunks": address(self.chunks),
-            "fork": FORK,
+            "fork": UNSHARED if self.at_once else FORK,
             "behind": address(self.behind),
             "strip": self.image.strip,
             "in_strips": 1,
@@ -125,6 +130,15 @@ class State:
         """Fill the table for these sizes of the plan's symbols, if it is not filled for them."""
         if sizes == self.sizes:
             return
+        self.measure(sizes)
+        self.shared.cut()
+        self.arena.reserve(self.arena_bytes)
+        check_memory(self.results, self.arena_bytes)
+        self.pointed = 0  # the offsets changed: put all pointers in again
+        self.sizes = sizes
+
+    def measure(self, sizes: tuple[int, ...]) -> None:
+        """Fill the table without taking memory: `arena_bytes` and `results` are told then."""
         self.sizes = None
         register = self.register
         for i, size in enumerate(sizes):
@@ -132,14 +146,9 @@ class State:
         self.fill(self.places[0])
         if self.fill_word[FILL.status]:
             self._refuse(dict(zip(self.plan.symbols, sizes, strict=True)))
-        self.shared.cut()
-        self.arena.reserve(self.arena_bytes)
         self.results = [
             (tuple([register[r] for r in shape]), dtype) for shape, dtype in self.linked.results
         ]
-        check_memory(self.results, self.arena_bytes)
-        self.pointed = 0  # the offsets changed: put all pointers in again
-        self.sizes = sizes
 
     def _refuse(self, sizes: Mapping[str, int]) -> None:
         """Raise what the types say of these sizes; they are inferred again for the words of it."""

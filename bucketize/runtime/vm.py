@@ -75,15 +75,23 @@ class _Route:
 class Context:
     """What a call in flight needs of its own; one call at a time."""
 
-    def __init__(self, image: Image, tally_of: Callable[[object], Tally] | None = None) -> None:
+    def __init__(
+        self,
+        image: Image,
+        tally_of: Callable[[object], Tally] | None = None,
+        *,
+        one_thread: bool = False,
+    ) -> None:
         """An empty context: arena and tables come with the first calls; `tally_of` gives a tally.
+
+        With `one_thread` its calls share no kernel: for calls side by side, a thread each.
 
         Raises ProgramError if the image is of another processor.
         """
         if not image.walk_address:
             there = f"compiled for {image.program.target.name}, another processor than this"
             raise ProgramError(f"a program {there} {host().name}: save it, and load it there")
-        self.image = image
+        self.image, self.one_thread = image, one_thread
         self.arena = Arena()
         self._states: dict[Segment, State] = {}
         self._seen: dict[Routine, _Route] = {}
@@ -111,7 +119,7 @@ class Context:
 
     def new_state(self, segment: Segment) -> State:
         """A table that is filled for no sizes yet."""
-        return State(segment, self.image, self.arena)
+        return State(segment, self.image, self.arena, one_thread=self.one_thread)
 
     def enter(
         self, routine: Routine, arrays: Sequence[Value], is_request: bool = False

@@ -108,7 +108,9 @@ def test_what_cannot_be_packed_is_run_as_it_is(exe: Executable, plain: Executabl
         "1 row of 1 request, packed: 4 tokens",
     ]
     np.testing.assert_allclose(exe.run_many([odd])[0][0], plain.run(**odd)[0], atol=1e-5)
-    assert str(plain.plan_many([odd])) == "request 0 as it is: a batch of 1, the cheapest"
+    assert str(plain.plan_many([odd]).calls[0]) == (
+        "request 0 as it is: nothing of its shape shares a call"
+    )
     np.testing.assert_array_equal(plain.run_many([odd])[0][0], plain.run(**odd)[0])
 
 
@@ -147,7 +149,7 @@ def test_a_call_that_fails_where_no_request_does_is_told(
 
     rng = np.random.default_rng(0)
     requests = [request_of(rng, 3), request_of(rng, 5)]
-    monkeypatch.setattr("bucketize.many.packed.Packed.serve", broken)
+    monkeypatch.setattr("bucketize.many.packed.Packed.arguments", broken)
     told = "a call of 2 requests failed, none of which fails alone: packed wrongly"
     with pytest.warns(BucketizeWarning, match=told):
         results = exe.run_many(requests)

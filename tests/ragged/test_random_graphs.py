@@ -18,6 +18,7 @@ import bucketize
 from bucketize.errors import BucketizeError
 from bucketize.interpret import evaluate_module, run_function
 from bucketize.ir import Builder, Module, Var
+from bucketize.many.costs import Costs
 from bucketize.many.packed import Packed
 from bucketize.op import Array
 from bucketize.ragged.rows import batch_of
@@ -64,8 +65,8 @@ def is_packed(mod: Module, inputs: list[Array], lengths: list[int]) -> bool:
     except BucketizeError:
         return False
     fn = packed.functions["main[ragged]"]
-    routine = SimpleNamespace(params=fn.params, fn=fn)
-    together = Packed.of(routine, lambda args: run_function(fn, args), mod.main.params)
+    routine = SimpleNamespace(name=fn.name, params=fn.params, fn=fn)
+    together = Packed.of(routine, mod.main.params, Costs(None, False))
     requests = {i: row(mod, inputs, i, n) for i, n in enumerate(lengths)}
     try:
         wanted = {i: evaluate_module(mod, *own) for i, own in requests.items()}
@@ -74,7 +75,8 @@ def is_packed(mod: Module, inputs: list[Array], lengths: list[int]) -> bool:
         return False
     results: dict[int, list[Array]] = {}
     rows = [r for i, own in requests.items() for r in together.rows(i, own)]
-    together.serve(rows, requests, results)
+    outs = run_function(fn, together.arguments(rows, requests))
+    together.deal(rows, outs, requests, results)
     for i, want in wanted.items():
         agree(results[i], want, tolerance(mod))
     agree(evaluate_module(packed, *inputs), whole, tolerance(mod))

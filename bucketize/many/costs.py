@@ -1,0 +1,62 @@
+"""What calls are expected to take, each asked for once."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from bucketize.errors import BucketizeError
+from bucketize.program.program import Program
+from bucketize.types import Sizes
+
+MOST = 65_536  # that are remembered
+OVERHEAD_S = 1.5e-4
+"""Of a call that rows are put together for, and parted after (Zen 4: `-m benchmarks many`)."""
+WAITING = 1.1
+"""By how much longer calls take that threads share, where each kernel waits for the last of them:
+1.0 to 1.16 on two busy cores (Zen 4)."""
+
+Key: TypeAlias = tuple[str, int, Hashable]
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """The models of a program's kernels."""
+
+    program: Program
+    are_told: bool
+    """Whether there are any: a program that was loaded does without the templates they need."""
+    _known: dict[Key, float] = field(default_factory=dict)
+
+    def seconds(self, function: str, points: Iterable[Sizes], lanes: int) -> list[float]:
+        """What calls of a function take where so many run at once; infinite what is refused."""
+        asked = [((function, lanes, _key(sizes)), sizes) for sizes in points]
+        missing = {key: sizes for key, sizes in asked if key not in self._known}
+        if missing:
+            if len(self._known) + len(missing) > MOST:
+                self._known.clear()
+                missing = dict(asked)
+            told = self._told(function, list(missing.values()), lanes)
+            self._known.update(zip(missing, told, strict=True))
+        return [self._known[key] for key, _ in asked]
+
+    def _told(self, function: str, points: Sequence[Sizes], lanes: int) -> list[float]:
+        predict: Any = importlib.import_module("bucketize.inspect.predict")
+        program, threads = self.program, self.program.threads
+        if lanes > 1:  # a thread each, all of whose cores are busy
+            program, threads = replace(program, target=program.target.crowded), 1
+        try:
+            each = predict.predictions(program, points, function, threads)
+        except BucketizeError:
+            if len(points) == 1:
+                return [math.inf]
+            return [s for sizes in points for s in self._told(function, [sizes], lanes)]
+        waiting = WAITING if threads > 1 else 1.0
+        return [waiting * prediction.seconds for prediction in each]
+
+
+def _key(sizes: Sizes) -> Hashable:
+    return tuple(sorted(sizes.items()))

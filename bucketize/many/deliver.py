@@ -1,0 +1,124 @@
+"""Planned calls are run, side by side if they shall be, and each request's results handed out."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from bucketize.errors import BucketizeError, LateError, warn
+from bucketize.many.plan import CallPlan, PlannedCall
+from bucketize.many.together import Together
+from bucketize.op import Value
+
+Run: TypeAlias = Callable[[str, list[Value], bool], list[Value]]
+"""The results of a routine for inputs in order, by one thread or by all of the program's."""
+Done: TypeAlias = "list[Value] | BucketizeError"
+"""What a request came to."""
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What a call came to."""
+
+    call: PlannedCall
+    outs: list[Value] | None
+    """Of its rows; None: its requests were run each as it is."""
+    alone: Mapping[int, Done] = field(default_factory=dict)
+
+
+class Delivery:
+    """One list of requests on its way."""
+
+    def __init__(
+        self,
+        plan: CallPlan,
+        together: Together | None,
+        inputs: Mapping[int, list[Value]],
+        run: Run,
+        all_s: float | None,
+    ) -> None:
+        """Nothing is run yet; from now on it takes `all_s` at most."""
+        self._plan, self._together, self._inputs, self._run = plan, together, inputs, run
+        self._end = None if all_s is None else time.monotonic() + all_s
+        self._results: dict[int, list[Value]] = {}
+        self._errors: dict[int, BucketizeError] = {}
+
+    def each(self) -> Iterator[tuple[int, Done]]:
+        """Each request when the last of its calls is done."""
+        left = Counter(i for call in self._plan.calls for i in call.requests)
+        for outcome in self._outcomes():
+            self._take(outcome)
+            for i in outcome.call.requests:
+                left[i] -= 1
+                if not left[i]:
+                    results = self._results.pop(i, None)
+                    yield i, self._errors.get(i) or results or []
+
+    def _outcomes(self) -> Iterator[_Outcome]:
+        """Calls as they end; no more are begun than run side by side."""
+        if self._plan.lanes == 1:
+            yield from map(self._outcome, self._plan.calls)
+            return
+        running: set[Future[_Outcome]] = set()
+        with ThreadPoolExecutor(self._plan.lanes, "bucketize requests") as pool:
+            for call in self._plan.calls:
+                running.add(pool.submit(self._outcome, call))
+                if len(running) == self._plan.lanes:
+                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    yield from (future.result() for future in done)
+            yield from (future.result() for future in running)
+
+    def _outcome(self, call: PlannedCall) -> _Outcome:
+        """Run a call; where one that several share fails, each of them as it is.
+
+        A failure that none of them has alone is ours, and a warning.
+        """
+        late = self._late(call)
+        if late is not None:
+            return _Outcome(call, None, dict.fromkeys(call.requests, late))
+        ours: BucketizeError | None = None
+        one_thread = self._plan.lanes > 1
+        if call.rows and self._together is not None:
+            try:
+                arguments = self._together.arguments(call.rows, self._inputs)
+                return _Outcome(call, self._run(self._together.function, arguments, one_thread))
+            except BucketizeError as e:
+                ours = e
+        alone = {i: self._alone(i, one_thread) for i in call.requests}
+        if ours is not None and not any(isinstance(a, BucketizeError) for a in alone.values()):
+            warn(
+                f"a call of {len(call.requests)} requests failed, none of which fails alone: {ours}"
+            )
+        return _Outcome(call, None, alone)
+
+    def _late(self, call: PlannedCall) -> LateError | None:
+        """Why a call is not begun, if it would end too late."""
+        if self._end is None:
+            return None
+        left = self._end - time.monotonic()
+        if left >= (call.seconds or 0.0):
+            return None
+        expected = (
+            "" if call.seconds is None else f", and it is expected to take {call.seconds:.3g}"
+        )
+        return LateError(f"not begun: {max(left, 0.0):.3g} s are left{expected}")
+
+    def _alone(self, request: int, one_thread: bool) -> Done:
+        try:
+            return self._run("main", self._inputs[request], one_thread)
+        except BucketizeError as e:
+            e.add_note(f"in request {request}")
+            return e
+
+    def _take(self, outcome: _Outcome) -> None:
+        if outcome.outs is not None and self._together is not None:
+            self._together.deal(outcome.call.rows, outcome.outs, self._inputs, self._results)
+        for i, done in outcome.alone.items():
+            if isinstance(done, BucketizeError):
+                self._errors[i] = done
+            else:
+                self._results[i] = done

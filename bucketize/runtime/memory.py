@@ -1,0 +1,109 @@
+"""What a call takes of memory, told before any is taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from bucketize.call import refusal
+from bucketize.ir import Var
+from bucketize.program.instruction import (
+    Branch,
+    Call,
+    Decide,
+    Instruction,
+    Refuse,
+    RunSegment,
+    Segment,
+)
+from bucketize.program.path import way
+from bucketize.runtime.vm import Context
+from bucketize.types import Sizes, evaluate
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of a call at some sizes."""
+
+    weights: int
+    """Of all constants that were linked so far, as kernels hold them: one copy for all calls."""
+    arena: int
+    """Between kernels. A context keeps the most that its calls took."""
+    between: int
+    """Of what native segments and host ops hand to each other; all of it lives until the end."""
+    results: int
+    unknown: tuple[str, ...] = ()
+    """Ops whose results only a run can tell: they are not counted."""
+
+    @property
+    def of_call(self) -> int:
+        """What a call takes beside weights and its inputs."""
+        return self.arena + self.between + self.results
+
+    def __str__(self) -> str:
+        parts = {
+            "weights": self.weights,
+            "arena": self.arena,
+            "between": self.between,
+            "results": self.results,
+        }
+        shown = ", ".join(f"{name} {size / 2**20:.1f} MiB" for name, size in parts.items())
+        left_out = f"; not counted: {', '.join(self.unknown)}" if self.unknown else ""
+        return f"{shown}{left_out}"
+
+
+def memory(context: Context, name: str, sizes: Sizes) -> Memory:
+    """What a call of a function takes; `context` is used by no call meanwhile.
+
+    Clones that serve the sizes are decided and linked, which packs their weights.
+
+    Raises:
+        NoBucketError, ShapeError or TypeRelError: what serves the sizes refuses them.
+
+    """
+    program = context.image.program
+    arena, made = 0, 0
+    unknown: list[str] = []
+    for instruction, inside, _ in way(program, name, sizes):
+        if isinstance(instruction, Refuse):
+            raise refusal(instruction.binding, dict(inside))
+        if isinstance(instruction, RunSegment):
+            taken, written = _of_segment(context, instruction.segment, inside)
+        elif isinstance(instruction, Call | Decide | Branch):
+            continue  # what they hand on was made inside
+        else:
+            taken, written = 0, _bytes(_outs(instruction), inside)
+        if written is None:
+            unknown.append(instruction.name)
+        arena, made = max(arena, taken), made + (written or 0)
+    results = _bytes(program.routines[name].fn.results, sizes) or 0
+    weights = context.image.supply.constant_bytes()
+    return Memory(weights, arena, max(0, made - results), results, tuple(dict.fromkeys(unknown)))
+
+
+def _of_segment(context: Context, segment: Segment, sizes: Sizes) -> tuple[int, int | None]:
+    """Bytes of its arena, and of the results that it writes; None if sizes are not known."""
+    if not all(s in sizes for s in segment.symbols):
+        return 0, None
+    state = context.state(segment)
+    state.measure(tuple(sizes[s] for s in state.plan.symbols))
+    pairs = zip(state.plan.results, state.results, strict=True)
+    own = (math.prod(shape) * dtype.itemsize for r, (shape, dtype) in pairs if r.source == "own")
+    return state.arena_bytes, sum(own)
+
+
+def _outs(instruction: Instruction) -> Iterator[Var]:
+    binding = getattr(instruction, "binding", None)
+    yield from getattr(instruction, "outs", ()) if binding is None else binding.outs
+
+
+def _bytes(atoms: Iterable[object], sizes: Sizes) -> int | None:
+    """Bytes of tensors; None if a shape is not known before a run."""
+    total = 0
+    for atom in atoms:
+        type_ = atom.type  # type: ignore[attr-defined]
+        if not type_.is_tensor or not {s.name for s in type_.symbols()} <= sizes.keys():
+            return None
+        total += math.prod(evaluate(d, sizes) for d in type_.shape) * type_.dtype.itemsize
+    return total
