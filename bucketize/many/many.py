@@ -181,34 +181,34 @@ class Many:
         calls: list[PlannedCall] = []
         errors: dict[int, BucketizeError] = {}
         for call in plan.calls:
-            for part in self._parts(call, together, inputs, most // plan.lanes):
-                if isinstance(part, PlannedCall):
+            parts = self._parts(call, together, inputs, most // plan.lanes)
+            for part, error in parts:
+                if error is None:
                     calls.append(part)
                 else:
-                    errors |= dict.fromkeys(call.requests[:1], part)
+                    errors[part.requests[0]] = error
         kept = [c for c in calls if errors.keys().isdisjoint(c.requests)]
         return replace(plan, calls=tuple(kept), errors=errors)
 
     def _parts(
         self, call: PlannedCall, together: Together | None, inputs: Inputs, most: int
-    ) -> Iterator[PlannedCall | BucketizeError]:
-        """A call, or its halves as often as it takes, or why it cannot be."""
+    ) -> Iterator[tuple[PlannedCall, BucketizeError | None]]:
+        """A call, or its halves as often as it takes; of one of a single row, why it cannot be."""
         first = call.requests[0]
         rows: Sequence[Row] | str = call.rows
         try:
             taken = self._bytes(call, together, inputs)
-        except BucketizeError:  # what runs says why
-            yield call
-            return
+        except BucketizeError:  # a run says what is wrong
+            taken = 0
         if taken <= most:
-            yield call
+            yield call, None
             return
         if not rows and together is not None:
             rows = together.rows(first, inputs[first])
         if together is None or isinstance(rows, str) or len(rows) < 2:
             error = ShapeError(f"it takes {taken:,} bytes, and bytes={most:,} are allowed a call")
             error.add_note(f"in request {first}")
-            yield error
+            yield call, error
             return
         middle = len(rows) // 2
         for half in (rows[:middle], rows[middle:]):

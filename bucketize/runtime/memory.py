@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from bucketize.call import refusal
+from bucketize.errors import TypeRelError
 from bucketize.ir import Var
 from bucketize.program.instruction import (
     Branch,
@@ -103,7 +104,11 @@ def _bytes(atoms: Iterable[object], sizes: Sizes) -> int | None:
     total = 0
     for atom in atoms:
         type_ = atom.type  # type: ignore[attr-defined]
-        if not type_.is_tensor or not {s.name for s in type_.symbols()} <= sizes.keys():
+        if not type_.is_tensor:
             return None
-        total += math.prod(evaluate(d, sizes) for d in type_.shape) * type_.dtype.itemsize
+        try:
+            count = math.prod(evaluate(d, sizes) for d in type_.shape)
+        except TypeRelError:  # a dim that no size tells
+            return None
+        total += count * type_.dtype.itemsize
     return total

@@ -233,7 +233,7 @@ def test_run_many_from_a_folder(requests: Path, tmp_path: Path) -> None:
                 },
             )
     done = run("zoo:bert-mini", "--many", folder, "--repeat", "1")
-    assert (done.exit_code, done.stdout.split()[5:7]) == (0, ["2", "2"])
+    assert (done.exit_code, done.stdout.split()[5:7]) == (0, ["2", "1"])
 
 
 def test_what_is_wrong_with_requests(requests: Path, tmp_path: Path) -> None:

@@ -1,0 +1,329 @@
+"""Which way requests share calls: by the models, within limits, on one thread or side by side."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from onnx_model import parse
+from test_many import ENCODER, check, request_of
+
+import bucketize
+from bucketize import ops
+from bucketize.dispatch.tree import dispatch
+from bucketize.errors import ArgumentError, LateError, RequestsError, ShapeError
+from bucketize.executable import Executable
+from bucketize.ir import Builder, Const, Module, Var
+from bucketize.many import batched, packed
+from bucketize.many.costs import Costs
+from bucketize.many.plan import LANE_S, CallPlan, PlannedCall, makespan
+from bucketize.types import Sizes, Symbol, tensor
+from dispatchers import log_dispatcher
+
+pytestmark = pytest.mark.usefixtures("few_registers")
+
+POOLED = ENCODER.replace("=> (y, first)", "=> (first)")
+WIDTH = 8
+
+
+def layers(rows: Symbol | None = None) -> Module:
+    """Two products, each row by itself."""
+    x, b = Var("x", tensor("float32", rows or Symbol("N", 1), WIDTH)), Builder()
+    y = b.emit(ops.matmul, x, Const(np.eye(WIDTH, dtype=np.float32)))
+    y = b.emit(ops.matmul, b.emit(ops.relu, y), Const(np.ones((WIDTH, 2), np.float32)))
+    return Module({"main": b.function("main", [x], [y])})
+
+
+def rows_of(counts: list[int]) -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(0)
+    return [{"x": rng.standard_normal((n, WIDTH)).astype(np.float32)} for n in counts]
+
+
+@pytest.fixture
+def costs(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str, Sizes, int], float]], None]:
+    """Has what calls take be what a function says, by name, sizes and how many run at once."""
+
+    def take(seconds: Callable[[str, Sizes, int], float]) -> None:
+        def told(_: Costs, function: str, points: list[Sizes], lanes: int) -> list[float]:
+            return [seconds(function, sizes, lanes) for sizes in points]
+
+        monkeypatch.setattr(Costs, "seconds", told)
+        for module in (batched, packed):
+            monkeypatch.setattr(module, "OVERHEAD_S", 0.0)
+
+    return take
+
+
+def tokens_s(tokens: float, others: float) -> Callable[[str, Sizes, int], float]:
+    """A millisecond for so many packed tokens, and what else a call takes."""
+
+    def seconds(function: str, sizes: Sizes, lanes: int) -> float:
+        return 1e-3 * sizes["tokens"] / tokens if function == "main[ragged]" else others
+
+    return seconds
+
+
+# --- packed, of a module that nobody made ragged ------------------------------------------------
+
+
+@pytest.mark.parametrize("buckets", [False, True])
+def test_what_can_be_packed_is(costs: Callable, buckets: bool) -> None:
+    costs(tokens_s(1000, 1.0))
+    mod = bucketize.from_onnx(parse(ENCODER), bounds={"B": (1, 8), "S": (1, 64)})
+    exe = bucketize.compile(dispatch(mod, log_dispatcher) if buckets else mod)
+    rng = np.random.default_rng(0)
+    requests = [request_of(rng, n) for n in (3, 17, 40, 3)]
+    plan = exe.plan_many(requests, tokens=512)
+    assert [str(call) for call in plan.calls] == ["4 rows of 4 requests, packed: 63 tokens"]
+    for request, got in zip(requests, exe.run_many(requests), strict=True):
+        check(got, exe.run(**request), request["mask"])
+    assert "main[ragged]" not in exe.program.routines
+    assert "many requests: packed, whatever their lengths" in str(exe.explain(B=1, S=3))
+
+
+def test_results_of_hidden_tokens_are_those_of_each_alone(costs: Callable) -> None:
+    costs(tokens_s(1000, 1.0))
+    rng = np.random.default_rng(0)
+    hidden = [request_of(rng, 9, seen=5), request_of(rng, 7)]
+    exe = bucketize.compile(bucketize.from_onnx(parse(ENCODER)))
+    assert str(exe.plan_many(hidden).calls[0]) == (
+        "request 0 as it is: its mask hides tokens, and only a ragged module has zeros for results "
+        "of these"
+    )
+    for request, got in zip(hidden, exe.run_many(hidden), strict=True):
+        np.testing.assert_allclose(got[0], exe.run(**request)[0], atol=1e-5)
+    pooled = bucketize.compile(bucketize.from_onnx(parse(POOLED)))
+    assert pooled.plan_many(hidden, tokens=512).calls[0].tokens == 12
+    for request, got in zip(hidden, pooled.run_many(hidden), strict=True):
+        np.testing.assert_allclose(got[0], pooled.run(**request)[0], atol=1e-5)
+
+
+def test_what_cannot_be_packed_says_why() -> None:
+    exe = bucketize.compile(layers())
+    assert str(exe._many()) == (
+        "as batches of equal shapes; its rows are not packed: no input is called a mask, or has "
+        "tokens behind its batch"
+    )
+    x, b = Var("x", tensor("float32", Symbol("N", 1), Symbol("S", 1))), Builder()
+    y = b.emit(ops.reduce_sum, x, axes=(0, 1), keepdims=False)
+    exe = bucketize.compile(Module({"main": b.function("main", [x], [y])}))
+    told = str(exe._many())
+    assert told.startswith("each as it is; its rows are not known to keep apart: ")
+    assert "; its rows are not packed: reduce_sum: " in told
+
+
+def test_an_axis_is_one_of_tokens_where_that_is_proved(costs: Callable) -> None:
+    costs(tokens_s(1000, 1.0))
+    x, b = Var("x", tensor("float32", Symbol("N", 1), Symbol("S", 1), WIDTH)), Builder()
+    y = b.emit(ops.matmul, x, Const(np.ones((WIDTH, 2), np.float32)))
+    exe = bucketize.compile(Module({"main": b.function("main", [x], [y])}))
+    arrays = [np.full((1, n, WIDTH), n, np.float32) for n in (2, 5)]
+    assert len(exe.plan_many([{"x": a} for a in arrays], tokens=512).calls) == 1
+    for array, got in zip(arrays, exe.run_many([{"x": a} for a in arrays]), strict=True):
+        np.testing.assert_array_equal(got[0], exe.run(array)[0])
+
+
+def test_packing_is_left_where_models_say_that_it_costs(costs: Callable) -> None:
+    exe = bucketize.compile(bucketize.from_onnx(parse(ENCODER)))
+    rng = np.random.default_rng(0)
+    requests = [request_of(rng, n) for n in (3, 17, 40)]
+    costs(tokens_s(1, 1e-3))
+    assert [len(c.rows) for c in exe.plan_many(requests).calls] == [0, 0, 0]
+    costs(tokens_s(1, 58e-3 / 3))  # 3 % more than packed: the usual way, in doubt
+    assert [call.tokens for call in exe.plan_many(requests).calls] != [0, 0, 0]
+
+
+# --- how many share a call ----------------------------------------------------------------------
+
+
+def test_calls_have_the_fewest_tokens_that_cost_next_to_nothing_more(costs: Callable) -> None:
+    exe = bucketize.compile(bucketize.ragged(bucketize.from_onnx(parse(ENCODER))))
+    rng = np.random.default_rng(0)
+    requests = [request_of(rng, 16) for _ in range(64)]
+    costs(lambda _, sizes, lanes: 1e-6 * (sizes["tokens"] + 0.5))
+    assert {call.tokens for call in exe.plan_many(requests).calls} == {64}
+    costs(lambda _, sizes, lanes: 1e-6 * (sizes["tokens"] + 2))
+    assert {call.tokens for call in exe.plan_many(requests).calls} == {256}
+    costs(lambda _, sizes, lanes: 1e-6 * (sizes["tokens"] + 1e6))
+    assert [call.tokens for call in exe.plan_many(requests).calls] == [1024]
+    assert max(c.tokens for c in exe.plan_many(requests, tokens=40).calls) == 32
+
+
+def test_a_batch_is_cut_where_that_is_cheapest(costs: Callable) -> None:
+    exe = bucketize.compile(layers())
+    taken = {1: 1.0, 2: 2.0, 3: 3.0, 4: 2.0, 5: 4.0}
+    costs(lambda _, sizes, lanes: taken.get(sizes["N"], 9.0))
+    plan = exe.plan_many(rows_of([1] * 5))
+    assert [(len(call.rows), call.seconds) for call in plan.calls] == [(4, 2.0), (1, 1.0)]
+    assert plan.seconds == 3.0
+    plan = exe.plan_many([*rows_of([5]), *rows_of([3])])
+    assert [len(call.rows) for call in plan.calls] == [4, 4]
+    costs(lambda _, sizes, lanes: float(sizes["N"]))  # nothing to gain
+    assert [call.requests for call in exe.plan_many(rows_of([1] * 3)).calls] == [(0,), (1,), (2,)]
+    costs(lambda _, sizes, lanes: 1.0)
+    assert [len(call.rows) for call in exe.plan_many(rows_of([1] * 100)).calls] == [100]
+    for request, got in zip(rows_of([1] * 5), exe.run_many(rows_of([1] * 5)), strict=True):
+        np.testing.assert_allclose(got[0], exe.run(**request)[0], atol=1e-6)
+
+
+def test_a_batch_keeps_its_bounds(costs: Callable) -> None:
+    exe = bucketize.compile(layers(Symbol("N", 2, 6)))
+    costs(lambda _, sizes, lanes: 1.0)
+    plan = exe.plan_many(rows_of([2] * 5))
+    assert [len(call.rows) for call in plan.calls] == [6, 4]
+    assert [r[0].shape for r in exe.run_many(rows_of([2] * 5))] == [(2, 2)] * 5
+
+
+# --- limits -------------------------------------------------------------------------------------
+
+
+def test_calls_that_share_end_as_soon_as_they_shall(costs: Callable) -> None:
+    rng = np.random.default_rng(0)
+    exe = bucketize.compile(bucketize.ragged(bucketize.from_onnx(parse(ENCODER))))
+    costs(lambda _, sizes, lanes: 1e-3 * (1000 + sizes["tokens"]))
+    requests = [request_of(rng, 10) for _ in range(10)]
+    assert [c.tokens for c in exe.plan_many(requests, first_s=1.05).calls] == [50, 50]
+    assert len(exe.plan_many(requests, first_s=0.01).calls) == 10
+    batches = bucketize.compile(layers())
+    costs(lambda _, sizes, lanes: 1.0 + 0.01 * sizes["N"])
+    plan = batches.plan_many(rows_of([1] * 8), first_s=1.045)
+    assert [len(call.rows) for call in plan.calls] == [4, 4]
+
+
+def test_what_would_end_too_late_is_not_begun(costs: Callable) -> None:
+    exe = bucketize.compile(layers())
+    costs(lambda _, sizes, lanes: 100.0)
+    requests = [*rows_of([2]), *rows_of([3])]
+    with pytest.raises(RequestsError, match="2 of 2 requests failed: request 0: not begun") as e:
+        exe.run_many(requests, all_s=50)
+    assert all(isinstance(r, LateError) for r in e.value.results)
+    assert "s are left, and it is expected to take 100" in str(e.value.results[1])
+    assert len(exe.run_many(requests, all_s=500)) == 2
+
+
+def test_time_that_is_up_is_up_without_a_model(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    bucketize.compile(layers()).save(tmp_path / "m.bkt")
+    exe = bucketize.load(tmp_path / "m.bkt")
+    enter = exe._run
+    monkeypatch.setattr(exe, "_run", lambda *a, **k: (time.sleep(0.2), enter(*a, **k))[1])
+    done = dict(exe.stream_many(rows_of([1, 2, 3]), all_s=0.1))
+    assert [isinstance(done[i], list) for i in range(3)] == [True, False, False]
+    assert str(done[1]).startswith("not begun: 0 s are left")
+
+
+def test_memory_of_a_call_is_bounded() -> None:
+    exe = bucketize.compile(bucketize.ragged(bucketize.from_onnx(parse(ENCODER))))
+    rng = np.random.default_rng(0)
+    requests = [request_of(rng, 10) for _ in range(8)]
+    (whole,) = exe.plan_many(requests).calls
+    many = exe._many()
+    inputs = {i: many._arranged(r) for i, r in enumerate(requests)}
+    taken = many._bytes(whole, many.ways[0].together, inputs)
+    assert len(exe.plan_many(requests, bytes=taken).calls) == 1
+    halves = exe.plan_many(requests, bytes=taken - 1).calls
+    assert [len(call.rows) for call in halves] == [4, 4]
+    for request, got in zip(requests, exe.run_many(requests, bytes=taken // 2), strict=True):
+        check(got, exe.run(**request), request["mask"])
+    with pytest.raises(RequestsError, match=r"it takes [\d,]+ bytes, and bytes=100 are") as e:
+        exe.run_many(requests, bytes=100)
+    assert all(isinstance(r, ShapeError) for r in e.value.results)
+
+
+def test_a_request_of_many_rows_is_cut_to_fit() -> None:
+    exe = bucketize.compile(layers())
+    (request,) = rows_of([64])
+    most = exe.memory(N=20).of_call + 20 * WIDTH * 4
+    calls = exe.plan_many([request], bytes=most).calls
+    assert [len(call.rows) for call in calls] == [16] * 4
+    np.testing.assert_allclose(
+        exe.run_many([request], bytes=most)[0][0], exe.run(**request)[0], atol=1e-6
+    )
+
+
+def test_limits_that_are_none() -> None:
+    exe = bucketize.compile(layers())
+    for name in ("tokens", "bytes"):
+        for wrong in (0, -1, True, 2.5, "1"):
+            with pytest.raises(ArgumentError, match=f"{name}: expected a number from 1"):
+                exe.run_many([], **{name: wrong})
+    for name in ("first_s", "all_s"):
+        for wrong in (0, -1.0, True, "1", float("nan")):
+            with pytest.raises(ArgumentError, match=f"{name}: expected seconds above 0"):
+                exe.stream_many([], **{name: wrong})
+
+
+# --- as they come, and side by side -------------------------------------------------------------
+
+
+def test_requests_come_as_their_calls_end_and_no_other_is_run() -> None:
+    exe = bucketize.compile(bucketize.ragged(bucketize.from_onnx(parse(ENCODER))))
+    rng = np.random.default_rng(0)
+    requests = [request_of(rng, 4) for _ in range(4)]
+    requests[1]["ids"] = requests[1]["ids"] + 99
+    ran: list[str] = []
+    enter = exe._run
+    exe._run = lambda name, *a, **k: (ran.append(name), enter(name, *a, **k))[1]  # type: ignore[method-assign]
+    coming = exe.stream_many(requests, tokens=4)
+    i, first = next(coming)
+    check(first, enter("main", [requests[0][n] for n in exe.inputs]), requests[0]["mask"])
+    assert (i, ran) == (0, ["main[ragged]"])
+    done = dict(coming)
+    assert [isinstance(done[i], list) for i in (1, 2, 3)] == [False, True, True]
+
+
+def threaded(mod: Module) -> Executable:
+    return bucketize.compile(mod, threads=2)
+
+
+def test_calls_run_side_by_side_where_that_is_sooner(costs: Callable) -> None:
+    exe = threaded(bucketize.ragged(bucketize.from_onnx(parse(ENCODER))))
+    rng = np.random.default_rng(0)
+    requests = [request_of(rng, int(n)) for n in rng.integers(1, 30, 40)]
+    costs(lambda _, sizes, lanes: 1e-3 * sizes["tokens"] * (1.0 if lanes == 1 else 1.2))
+    plan = exe.plan_many(requests)
+    assert (plan.lanes, len(plan.calls) % 2) == (2, 0)
+    assert "2 calls at a time, a thread each" in str(plan)
+    assert abs(plan.calls[0].tokens - plan.calls[-1].tokens) < 30
+    for request, got in zip(requests, exe.run_many(requests), strict=True):
+        check(got, exe.run(**request), request["mask"])
+    costs(lambda _, sizes, lanes: 1e-3 * sizes["tokens"] * (1.0 if lanes == 1 else 1.95))
+    assert exe.plan_many(requests).lanes == 1
+    assert exe.plan_many(requests[:1]).lanes == 1
+
+
+def test_side_by_side_no_request_is_lost_with_another(costs: Callable) -> None:
+    exe = threaded(bucketize.ragged(bucketize.from_onnx(parse(ENCODER))))
+    rng = np.random.default_rng(0)
+    requests = [request_of(rng, 5) for _ in range(12)]
+    requests[7]["ids"] = requests[7]["ids"] + 99
+    costs(lambda _, sizes, lanes: 1e-3 * sizes["tokens"])
+    assert exe.plan_many(requests, tokens=10).lanes == 2
+    with pytest.raises(RequestsError, match="1 of 12 requests failed: request 7") as e:
+        exe.run_many(requests, tokens=10)
+    for i in (*range(7), *range(8, 12)):
+        check(e.value.results[i], exe.run(**requests[i]), requests[i]["mask"])
+    coming = exe.stream_many(requests, tokens=10)
+    next(coming)
+    coming.close()  # type: ignore[attr-defined]  # a generator
+    assert not [t for t in threading.enumerate() if t.name.startswith("bucketize requests")]
+
+
+def test_one_thread_computes_what_all_do() -> None:
+    mod = bucketize.from_onnx(bucketize.zoo.build("mlp"))
+    exe = threaded(mod)
+    x = np.random.default_rng(0).standard_normal((700, 784)).astype(np.float32)
+    np.testing.assert_allclose(
+        exe._run("main", [x], one_thread=True)[0], exe.run(x)[0], rtol=1e-5, atol=1e-6
+    )
+
+
+def test_when_the_last_call_ends() -> None:
+    assert makespan([3, 1, 1, 1], 2) == 3
+    assert makespan([1, 1, 1, 3], 2) == 4
+    calls = tuple(PlannedCall((), (i,), "", 1.0) for i in range(4))
+    assert CallPlan(calls, {}, 1).seconds == 4.0
+    assert CallPlan(calls, {}, 2).seconds == pytest.approx(2.0 + 4 * LANE_S)
+    assert CallPlan((*calls, PlannedCall((), (4,), ""))).seconds is None
