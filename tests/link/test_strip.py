@@ -305,7 +305,7 @@ def test_explain_tells_the_groups(share: int, lines: str, monkeypatch: pytest.Mo
     told, words = exe.explain(x=(2, 8, 30, 20)), f"group 1, {lines} at a time"
     assert [step["strip"] for step in told.steps] == ["", words, words, words, ""]
     _, _, *rows = str(told).splitlines()
-    assert [row.endswith(words) for row in rows] == [False, True, True, True, *[False] * 3]
+    assert [row.endswith(words) for row in rows] == [False, True, True, True, *[False] * 4]
     assert {step["strip"] for step in exe.explain(x=(1, 8, 2, 2)).steps} == {""}
 
 

@@ -219,6 +219,15 @@ def test_run_many_from_an_archive(requests: Path, tmp_path: Path) -> None:
     assert '"3 rows of 3 requests, packed: 17 tokens"' in told.stdout
 
 
+def test_run_many_within_bytes(requests: Path) -> None:
+    told = run("zoo:bert-mini", "--many", requests, "--explain", "--repeat", "1", "--bytes", 10**9)
+    assert "3 rows of 3 requests, packed: 17 tokens" in told.stdout
+    none = run("zoo:bert-mini", "--many", requests, "--repeat", "1", "--bytes", "1000")
+    assert (none.exit_code, "and bytes=1,000 are allowed a call" in none.stderr) == (1, True)
+    alone = run("zoo:bert-mini", "--at", "B=1,S=2", "--bytes", "1000")
+    assert "there is no --many: --bytes is a limit of many requests" in alone.stderr
+
+
 def test_run_many_from_a_folder(requests: Path, tmp_path: Path) -> None:
     folder = tmp_path / "all"
     folder.mkdir()
@@ -250,6 +259,7 @@ def test_what_is_wrong_with_requests(requests: Path, tmp_path: Path) -> None:
         assert (done.exit_code, fault in done.stderr) == (2, True)
     for more, fault in (
         (["--at", "B=1,S=2"], "--many has its inputs in a file: --at is for one request"),
+        (["--check"], "--many has its inputs in a file: --check is for one request"),
         (["--ragged", "-d", "log"], "--ragged is for all lengths at once: leave out -d"),
         (["--mask", "attention_mask"], "--mask is for --ragged, which is not given"),
     ):

@@ -49,6 +49,16 @@ PLACES = LENGTH + "r = Range(i0, n, i1) "
 TAKEN = {
     "each by itself": WEIGHED + CONSTANTS + "{ v = Relu(x) m = MatMul(v, w) y = Softmax(m) }",
     "a norm": f"{X}, float[4] s) => (y) {{ y = LayerNormalization(x, s) }}",
+    "patches of images of unequal sizes": (
+        f"{X}, int64[B, S] down, int64[B, S] across, float[4, 4] w) => (y) " + CONSTANTS
+    )
+    + "{ table = Constant<value = float[3, 4] {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3}>() "
+    "i2 = Add(i1, i1) d = Clip(down, i0, i2) a = Clip(across, i0, i2) e = MatMul(x, w) "
+    "pd = Gather(table, d) pa = Gather(table, a) ed = Add(e, pd) v = Add(ed, pa) "
+    f"{ADDED} t = Transpose<perm = [0, 2, 1]>(v) s = MatMul(v, t) z = Add(s, u) "
+    "p = Softmax<axis = 2>(z) o = MatMul(p, v) g = Unsqueeze(f, a2) seen = Mul(o, g) "
+    "total = ReduceSum<keepdims = 0>(seen, a1) count = ReduceSum<keepdims = 1>(f, a1) "
+    "y = Div(total, count) }",
     "attention behind what is added": ROWS + CONSTANTS + f"{{ {MASKED} {SOFT} }}",
     "attention behind a choice": ROWS
     + CONSTANTS

@@ -54,6 +54,9 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, exists=True),
     help="Requests: an .npz of arrays called NUMBER/INPUT, or a folder of .npz files, one each.",
 )
+@click.option(
+    "--bytes", type=click.IntRange(1), help="Of --many: what calls that run at once may take."
+)
 @parameter.written_option("--output", "-o", help="Write results as .npz.")
 @parameter.log_option
 @parameter.threads_option
@@ -61,7 +64,11 @@ if TYPE_CHECKING:
 @click.option("--repeat", type=click.IntRange(1), default=10, show_default=True, help="Timed runs.")
 @parameter.saved_options
 @click.option("--check", is_flag=True, help="Compare with the reference evaluator (slow).")
-@click.option("--explain", is_flag=True, help="Say which kernels run, and why.")
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="Say which kernels run, and why; of --many, which requests share a call.",
+)
 @parameter.json_option
 def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any) -> None:
     """Run MODEL at given sizes on random arrays, or on arrays of yours, and time it.
@@ -82,6 +89,7 @@ def run(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any
         parameter.refuse("--many has its inputs in a file", NOT_OF_MANY)
         run_many(model, bounds, as_json, options)
         return
+    parameter.refuse("there is no --many", {"bytes": "is a limit of many requests"})
     given = load_inputs(options["inputs"])
     loaded, exe, points = ready(model, bounds, given, options)
     rows = []
@@ -107,7 +115,7 @@ NOT_OF_SAVED = {
     "check": "needs the model, of which it holds the kernels only",
 }
 """Why a saved program does not take an option, by the option's name."""
-NOT_OF_MANY = dict.fromkeys(("inputs", "points", "check", "explain"), "is for one request")
+NOT_OF_MANY = dict.fromkeys(("inputs", "points", "check"), "is for one request")
 NOT_OF_MODELS = dict.fromkeys(("rebuild", "trusted"), "is for those")
 
 
@@ -161,10 +169,12 @@ def run_many(
         loaded = load_model(model, bounds)
         behind = dispatched(loaded, {**options, "points": []})
         exe = compiled(behind, lazy=True, **how(options))
-    plan = exe.plan_many(requests)
-    results, failed = served(exe, requests)
+    limits = {"bytes": options["bytes"]}
+    plan = exe.plan_many(requests, **limits)
+    serve = partial(served, exe, requests, limits)
+    results, failed = serve()
     with Watch() as watch:
-        times = interleaved({"all": partial(served, exe, requests)}, least=options["repeat"])["all"]
+        times = interleaved({"all": serve}, least=options["repeat"])["all"]
     watch.machine.warn()
     if options["output"]:
         named = {
@@ -186,16 +196,20 @@ def run_many(
         echo(json.dumps({**row, "calls": [str(call) for call in plan.calls]}, indent=2))
     else:
         echo(table([row], {"seconds": "{:.3f}".format, "requests_s": "{:.1f}".format}))
+        if options["explain"]:
+            echo(str(plan))
     for line in failed:
         echo(line, err=True)
     if failed:
         raise click.exceptions.Exit(1)
 
 
-def served(exe: Executable, requests: list[Arrays]) -> tuple[Sequence[object], list[str]]:
+def served(
+    exe: Executable, requests: list[Arrays], limits: dict[str, Any]
+) -> tuple[Sequence[object], list[str]]:
     """The results of requests, and what was wrong with those that have none."""
     try:
-        return exe.run_many(requests), []
+        return exe.run_many(requests, **limits), []
     except RequestsError as e:
         failed = {i: r for i, r in enumerate(e.results) if not isinstance(r, list)}
         return e.results, [f"request {i}: {error}" for i, error in failed.items()]
