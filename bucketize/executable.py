@@ -22,7 +22,7 @@ from bucketize.ir import Module, Var
 from bucketize.kernel.object import Kernel
 from bucketize.link.image import Image
 from bucketize.many.deliver import Done
-from bucketize.many.limits import Limits
+from bucketize.many.limits import CallLimits
 from bucketize.many.many import Many, Request, listed, many_of
 from bucketize.many.plan import CallPlan
 from bucketize.op import Array, Value
@@ -282,7 +282,7 @@ class Executable:
                 error of each that did: a LateError of those that `all_s` left out.
 
         """
-        return self._many().results(requests, Limits(tokens, bytes, first_s, all_s))
+        return self._many().results(requests, CallLimits(tokens, bytes, first_s, all_s))
 
     def stream_many(
         self, requests: Iterable[Request], /, **limits: float | None
@@ -301,7 +301,7 @@ class Executable:
             ArgumentError: as of `run_many`.
 
         """
-        return self._many().delivered(listed(requests), Limits(**limits))  # type: ignore[arg-type]
+        return self._many().delivered(listed(requests), CallLimits(**limits))  # type: ignore[arg-type]
 
     def plan_many(self, requests: Iterable[Request], /, **limits: float | None) -> CallPlan:
         """The calls that `run_many` would come to; nothing is run.
@@ -317,7 +317,7 @@ class Executable:
             ArgumentError: as of `run_many`.
 
         """
-        return self._many().plan(listed(requests), Limits(**limits))  # type: ignore[arg-type]
+        return self._many().plan(listed(requests), CallLimits(**limits))  # type: ignore[arg-type]
 
     def _many(self) -> Many:
         serving = self._serving

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from bucketize.call import check_sizes, refusal
 from bucketize.ir import Const
-from bucketize.kernel.cost import seconds, seconds_at
+from bucketize.kernel.cost import seconds as seconds_of
+from bucketize.kernel.cost import seconds_at
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.program.instruction import Call, Compute, KernelCall, Refuse, RunSegment
 from bucketize.program.path import way
@@ -75,9 +76,9 @@ def predictions(
     costs = _Costs(program, threads or program.threads)
     for _, runs in ways:
         costs.ask(runs)
-    told = costs.told()
+    seconds = costs.seconds()
     return [
-        Prediction(clone, tuple(Expected(r.what, next(told), r.times) for r in runs))
+        Prediction(clone, tuple(Expected(r.what, next(seconds), r.times) for r in runs))
         for clone, runs in ways
     ]
 
@@ -136,8 +137,8 @@ class _Costs:
             self._asked.setdefault(key, (what, cold, {}))[2][id(sizes)] = sizes
             self._order.append((key, id(sizes)))
 
-    def told(self) -> Iterator[float | None]:
-        """Of each run in the order in which they were asked for; None where nothing tells."""
+    def seconds(self) -> Iterator[float | None]:
+        """Seconds of each run, in the order of asking; None where nothing tells."""
         taken: dict[tuple[Hashable, int], float] = {}
         for key, (call, cold, sizes) in self._asked.items():
             at = list(sizes.values()), self._program.target, cold, self._threads
@@ -153,7 +154,7 @@ def predicted_kernel(
     if isinstance(what, Compute) or not _is_told(what, sizes):
         return None
     implementation, target, threads = what.implementation, program.target, program.threads
-    return seconds(what.workload, implementation, sizes, target, cold_bytes, threads)
+    return seconds_of(what.workload, implementation, sizes, target, cold_bytes, threads)
 
 
 def _is_told(call: KernelCall, sizes: Sizes) -> bool:

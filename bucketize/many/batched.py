@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bucketize.call import bind_shapes, shapes_of
 from bucketize.ir import Var
 from bucketize.many.costs import OVERHEAD_S, Costs
-from bucketize.many.limits import Limits
+from bucketize.many.limits import CallLimits
 from bucketize.many.plan import PlannedCall, Row
 from bucketize.many.together import RowAxis, Together, call_of
 from bucketize.op import Array
@@ -57,7 +57,11 @@ class Batched(Together):
         return (tuple(shapes), super().key(inputs))
 
     def calls(
-        self, rows: Sequence[Row], inputs: Mapping[int, Sequence[Array]], limits: Limits, lanes: int
+        self,
+        rows: Sequence[Row],
+        inputs: Mapping[int, Sequence[Array]],
+        limits: CallLimits,
+        lanes: int,
     ) -> Iterator[PlannedCall]:
         """Each request by itself, or its rows with others': what takes least by the models."""
         requests = dict.fromkeys(row.request for row in rows)

@@ -39,11 +39,11 @@ class Costs:
             if len(self._known) + len(missing) > MOST:
                 self._known.clear()
                 missing = dict(asked)
-            told = self._told(function, list(missing.values()), lanes)
-            self._known.update(zip(missing, told, strict=True))
+            expected = self._expected(function, list(missing.values()), lanes)
+            self._known.update(zip(missing, expected, strict=True))
         return [self._known[key] for key, _ in asked]
 
-    def _told(self, function: str, points: Sequence[Sizes], lanes: int) -> list[float]:
+    def _expected(self, function: str, points: Sequence[Sizes], lanes: int) -> list[float]:
         predict: Any = importlib.import_module("bucketize.inspect.predict")
         program, threads = self.program, self.program.threads
         if lanes > 1:  # a thread each, all of whose cores are busy
@@ -53,7 +53,7 @@ class Costs:
         except BucketizeError:
             if len(points) == 1:
                 return [math.inf]
-            return [s for sizes in points for s in self._told(function, [sizes], lanes)]
+            return [s for sizes in points for s in self._expected(function, [sizes], lanes)]
         waiting = WAITING if threads > 1 else 1.0
         return [waiting * prediction.seconds for prediction in each]
 

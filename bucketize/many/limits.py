@@ -10,8 +10,8 @@ from bucketize.errors import ArgumentError
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Limits of one list of requests; None: there is none."""
+class CallLimits:
+    """CallLimits of one list of requests; None: there is none."""
 
     tokens: int | None = None
     """That share a call of packed rows; None: as many as the models of kernels say."""

@@ -21,7 +21,7 @@ from bucketize.ir import Module, Var
 from bucketize.many.batched import GAIN, Batched
 from bucketize.many.costs import Costs
 from bucketize.many.deliver import Delivery, Done, Run
-from bucketize.many.limits import Limits
+from bucketize.many.limits import CallLimits
 from bucketize.many.packed import Packed
 from bucketize.many.plan import CallPlan, PlannedCall, Row
 from bucketize.many.together import Together
@@ -70,7 +70,7 @@ class Many:
         why = [w.why for w in self.ways if w.why]
         return "; ".join([" or ".join(able) or "each as it is", *why])
 
-    def results(self, requests: Iterable[Request], limits: Limits) -> list[list[Value]]:
+    def results(self, requests: Iterable[Request], limits: CallLimits) -> list[list[Value]]:
         """The results of each request, in order; `RequestsError` if some failed."""
         every = listed(requests)
         done = dict(self.delivered(every, limits))
@@ -80,18 +80,22 @@ class Many:
             raise RequestsError(_summary(errors, len(every)), ordered)
         return ordered  # type: ignore[return-value]  # none failed
 
-    def delivered(self, requests: Sequence[Request], limits: Limits) -> Iterator[tuple[int, Done]]:
+    def delivered(
+        self, requests: Sequence[Request], limits: CallLimits
+    ) -> Iterator[tuple[int, Done]]:
         """What each request came to, or the error that it failed by, as soon as it is there."""
         way, plan, inputs = self._planned(requests, limits)
         self.count(bind_shapes(self.params, shapes_of(arrays)) for arrays in inputs.values())
         yield from plan.errors.items()
         yield from Delivery(plan, way.together, inputs, self.run, limits.all_s).each()
 
-    def plan(self, requests: Sequence[Request], limits: Limits) -> CallPlan:
+    def plan(self, requests: Sequence[Request], limits: CallLimits) -> CallPlan:
         """The calls that requests come to."""
         return self._planned(requests, limits)[1]
 
-    def _planned(self, requests: Sequence[Request], limits: Limits) -> tuple[Way, CallPlan, Inputs]:
+    def _planned(
+        self, requests: Sequence[Request], limits: CallLimits
+    ) -> tuple[Way, CallPlan, Inputs]:
         """The way that is taken, the calls, and the inputs of requests in order."""
         errors: dict[int, BucketizeError] = {}
         inputs: dict[int, list[Value]] = {}
@@ -116,7 +120,7 @@ class Many:
 
     # The way.
 
-    def _cheapest(self, inputs: Inputs, limits: Limits) -> tuple[Way, CallPlan]:
+    def _cheapest(self, inputs: Inputs, limits: CallLimits) -> tuple[Way, CallPlan]:
         """The way and its calls that are expected to end first; the usual one in doubt."""
         threads, is_list = self.costs.program.threads, len(inputs) > 1
         lanes = (1, threads) if threads > 1 and is_list and self.costs.are_told else (1,)
@@ -124,13 +128,13 @@ class Many:
         plans = [(w, plan) for w in ways for plan in self._plans(w, inputs, limits, lanes)]
         if not self.costs.are_told or (len(plans) == 1 and not limits.are_timed):
             return plans[0]
-        told = [(way, self._told(plan, inputs)) for way, plan in plans]
-        usual, best = told[0], min(told, key=lambda each: each[1].seconds or 0.0)
+        expected = [(way, self._expected(plan, inputs)) for way, plan in plans]
+        usual, best = expected[0], min(expected, key=lambda each: each[1].seconds or 0.0)
         gains = (best[1].seconds or 0.0) < (1 - GAIN) * (usual[1].seconds or 0.0)
         return best if gains else usual
 
     def _plans(
-        self, way: Way, inputs: Inputs, limits: Limits, lanes: Iterable[int]
+        self, way: Way, inputs: Inputs, limits: CallLimits, lanes: Iterable[int]
     ) -> Iterator[CallPlan]:
         """The calls that requests come to, for each number of calls side by side."""
         together, alone = way.together, list[PlannedCall]()
@@ -148,7 +152,7 @@ class Many:
                 calls += together.calls(rows, inputs, limits, count)
             yield CallPlan(tuple(calls), {}, count)
 
-    def _told(self, plan: CallPlan, inputs: Inputs) -> CallPlan:
+    def _expected(self, plan: CallPlan, inputs: Inputs) -> CallPlan:
         """The same calls with what each is expected to take."""
         alone = [call.requests[0] for call in plan.calls if call.seconds is None]
         seconds = self._alone_s(alone, inputs, plan.lanes)

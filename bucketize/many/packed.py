@@ -11,7 +11,7 @@ from bucketize.call import bind_shapes, shapes_of
 from bucketize.ir import Var
 from bucketize.machine.speed import Floats
 from bucketize.many.costs import OVERHEAD_S, Costs
-from bucketize.many.limits import Limits
+from bucketize.many.limits import CallLimits
 from bucketize.many.plan import PlannedCall, Row
 from bucketize.many.together import RowAxis, Together, call_of
 from bucketize.op import Array
@@ -77,7 +77,11 @@ class Packed(Together):
         return any(axis is not None and axis.has_tokens for axis in self.results)
 
     def calls(
-        self, rows: Sequence[Row], inputs: Mapping[int, Sequence[Array]], limits: Limits, lanes: int
+        self,
+        rows: Sequence[Row],
+        inputs: Mapping[int, Sequence[Array]],
+        limits: CallLimits,
+        lanes: int,
     ) -> Iterator[PlannedCall]:
         """In the order of the requests, in parts that are as even as they can be."""
         curve = self._curve(rows, inputs, lanes) if self.costs.are_told else None

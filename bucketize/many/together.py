@@ -11,7 +11,7 @@ import numpy as np
 
 from bucketize.ir import Var
 from bucketize.many.costs import Costs
-from bucketize.many.limits import Limits
+from bucketize.many.limits import CallLimits
 from bucketize.many.plan import PlannedCall, Row
 from bucketize.op import Array, Value
 from bucketize.types import Sizes
@@ -75,7 +75,11 @@ class Together(ABC):
 
     @abstractmethod
     def calls(
-        self, rows: Sequence[Row], inputs: Mapping[int, Sequence[Array]], limits: Limits, lanes: int
+        self,
+        rows: Sequence[Row],
+        inputs: Mapping[int, Sequence[Array]],
+        limits: CallLimits,
+        lanes: int,
     ) -> Iterator[PlannedCall]:
         """The calls that rows of one `key` come to, if so many run side by side."""
 
@@ -85,7 +89,7 @@ class Together(ABC):
 
     @abstractmethod
     def sizes(self, rows: Sequence[Row], inputs: Sequence[Array]) -> Sizes:
-        """Those of the function in a call of rows, one of whose requests has these inputs."""
+        """Sizes of the function in a call of rows, one of whose requests has these inputs."""
 
     @abstractmethod
     def extent(self, inputs: Sequence[Array]) -> tuple[int, int]:

@@ -104,7 +104,10 @@ def packed_of(mod: Module) -> Function:
     Its tokens are those of the input that is called a mask, or else of an axis behind the batch.
     Raises RaggedError, or what else `ragged` does.
     """
-    main = name_dims(replace(original_of(mod), name="main"))
+    original = original_of(mod)
+    if is_dispatched(original, mod):
+        raise RaggedError("it is dispatched to clones that are padded, and has no original")
+    main = name_dims(replace(original, name="main"))
     module = Module({"main": main})
     if any("mask" in p.name.lower() for p in main.params):
         return ragged(module).functions[ragged_name("main")]

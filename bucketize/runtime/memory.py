@@ -64,7 +64,7 @@ def memory(context: Context, name: str, sizes: Sizes) -> Memory:
 
     """
     program = context.image.program
-    arena, made = 0, 0
+    arena, handed = 0, 0
     unknown: list[str] = []
     for instruction, inside, _ in way(program, name, sizes):
         if isinstance(instruction, Refuse):
@@ -77,10 +77,10 @@ def memory(context: Context, name: str, sizes: Sizes) -> Memory:
             taken, written = 0, _bytes(_outs(instruction), inside)
         if written is None:
             unknown.append(instruction.name)
-        arena, made = max(arena, taken), made + (written or 0)
+        arena, handed = max(arena, taken), handed + (written or 0)
     results = _bytes(program.routines[name].fn.results, sizes) or 0
     weights = context.image.supply.constant_bytes()
-    return Memory(weights, arena, max(0, made - results), results, tuple(dict.fromkeys(unknown)))
+    return Memory(weights, arena, max(0, handed - results), results, tuple(dict.fromkeys(unknown)))
 
 
 def _of_segment(context: Context, segment: Segment, sizes: Sizes) -> tuple[int, int | None]:

@@ -107,6 +107,9 @@ def test_what_cannot_be_packed_says_why() -> None:
         "as batches of equal shapes; its rows are not packed: no input is called a mask, or has "
         "tokens behind its batch"
     )
+    padded = dispatch(layers(Symbol("N", 1, 8)), log_dispatcher, policy="pad", fallback=False)
+    why = "it is dispatched to clones that are padded, and has no original"
+    assert why in str(bucketize.compile(padded)._many())
     x, b = Var("x", tensor("float32", Symbol("N", 1), Symbol("S", 1))), Builder()
     y = b.emit(ops.reduce_sum, x, axes=(0, 1), keepdims=False)
     exe = bucketize.compile(Module({"main": b.function("main", [x], [y])}))
