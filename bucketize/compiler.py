@@ -47,6 +47,7 @@ def compile(  # noqa: PLR0913  options by name
     lazy: bool = False,
     strict: bool = False,
     weight_bytes: int | None = None,
+    limit_bytes: int | None = None,
     invariant: bool = False,
     progress: Tell | bool | None = None,
 ) -> Executable:
@@ -68,6 +69,8 @@ def compile(  # noqa: PLR0913  options by name
         weight_bytes: at most, of the weights of all clones together, each in every layout that a
             kernel reads it in; kernels that gain least by a layout of their own make do with
             another's. None: what the kernels want.
+        limit_bytes: at most, of weights and of what calls take that run at once: see
+            `Executable.limit`. None: there is no limit.
         invariant: a row's bits depend on its own inputs alone: not on how many others there are, on
             their lengths, on its bucket, on threads, or whether it is padded or packed. Sums have
             one order, and convolutions one algorithm for all sizes; `log` is left out, whose
@@ -80,10 +83,10 @@ def compile(  # noqa: PLR0913  options by name
 
     Raises:
         ArgumentError: no module, a `progress` of another kind, `weight_bytes` of clones that
-            compile at their first use, or a log beside `invariant`.
+            compile at their first use, a log beside `invariant`, or `limit_bytes` below 1.
         UnknownNameError: there is no such executor or target.
         CompileError: no thread, or more than cores of this machine; the graph executor for what is
-            not static; weights that cannot be packed in `weight_bytes`.
+            not static; weights that cannot be packed in `weight_bytes`, or pass `limit_bytes`.
         KernelError: the cache of kernels cannot be written.
         LogError: the log cannot be read.
         TypeRelError: the module is not legal at any sizes.
@@ -118,6 +121,7 @@ def compile(  # noqa: PLR0913  options by name
         program.routines.is_closed = strict
         image = linked(program, building, tell)
     executable = Executable(image, mod, time.perf_counter() - start)
+    executable.limit(limit_bytes)
     LOGGER.info("%s", executable.counts)
     _warn_of_illegal(program)
     _warn_of_open(executable)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import importlib
 import math
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from bucketize.call import arrange_inputs
-from bucketize.errors import ArgumentError, unknown_name
+from bucketize.errors import ArgumentError, RequestsError, unknown_name
 from bucketize.html import html_heading, html_table
 from bucketize.inspect.explain import Explanation, explain, sizes_of
 from bucketize.ir import Module, Var
@@ -29,10 +29,11 @@ from bucketize.op import Array, Value
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
 from bucketize.program.program import Program, Routine
 from bucketize.progress import Tell, progress_bar, shown
-from bucketize.runtime.memory import Memory, memory
+from bucketize.runtime.memory import Memory
+from bucketize.runtime.serving import Serving, owned
 from bucketize.runtime.vm import Context
 from bucketize.save.write import save
-from bucketize.traffic.counter import Clones, Tally, TrafficCounter
+from bucketize.traffic.counter import TrafficCounter
 from bucketize.traffic.value import Traffic
 from bucketize.warm_up import in_order, warm
 
@@ -74,22 +75,6 @@ class Counts:
         )
 
 
-def _owned(results: Sequence[Value], inputs: Sequence[Value]) -> list[Value]:
-    """The results, each in memory of its own: an input that is returned, or a repeat, is copied."""
-    seen = {id(a) for i in inputs for a in (i if isinstance(i, list) else (i,))}
-    return [_own(result, seen) for result in results]
-
-
-def _own(value: Value, seen: set[int]) -> Value:
-    if value is None:
-        return None
-    if isinstance(value, list):
-        return [_own(v, seen) for v in value]
-    mine = value.copy() if id(value) in seen else value
-    seen.add(id(value))
-    return mine
-
-
 def _signature(params: Iterable[Var]) -> list[str]:
     """Names, dtypes and dims of inputs, whatever their bounds."""
     return [f"{p.name}: {p.type}" for p in params]
@@ -99,28 +84,6 @@ def _facts(routine: Routine) -> list[object]:
     """How many kernels a routine runs, how many of them tuned, and what it computes on the host."""
     calls, host = list(routine.calls()), ", ".join(b.op.name for b in routine.on_host())
     return [len(calls), sum(call.why == LOGGED for call in calls), host]
-
-
-@dataclass(eq=False)
-class _Serving:
-    """What calls run on: an image, and contexts of it that no call uses."""
-
-    image: Image
-    idle: deque[Context] = field(default_factory=deque)
-    idle_alone: deque[Context] = field(default_factory=deque)
-    """Contexts for calls side by side, each by one thread."""
-    clones: Clones = field(default_factory=dict)
-    """Requests by clone; what contexts did not hand on is not among them."""
-    many: Many | None = None
-    """How requests share calls; None: nobody asked yet."""
-
-    def context(self, counter: TrafficCounter, *, one_thread: bool = False) -> Context:
-        """A new context, whose requests are counted."""
-        tally_of = partial(self._tally, counter)
-        return Context(self.image, tally_of, one_thread=one_thread)
-
-    def _tally(self, counter: TrafficCounter, context: object) -> Tally:
-        return counter.tally(context, self.clones)
 
 
 class Executable:
@@ -136,13 +99,15 @@ class Executable:
 
         """
         self.module = module
-        self._serving, self._changing = _Serving(image), Lock()
+        self._params = image.program.routines["main"].params
+        symbols = dict.fromkeys(s.name for p in self._params for s in p.type.symbols())
+        self._counter = TrafficCounter(tuple(symbols))
+        self._serving, self._changing = Serving(image, self._counter), Lock()
+        self._sharing: tuple[Serving, Many] | None = None
+        """How requests share calls of what serves them; None: nobody asked yet."""
         self._warm_up: WarmUp | None = None
         self._warming = Lock()
         self._seconds = seconds
-        self._params = self.program.routines["main"].params
-        symbols = dict.fromkeys(s.name for p in self._params for s in p.type.symbols())
-        self._counter = TrafficCounter(tuple(symbols))
 
     def __repr__(self) -> str:
         program = self.program
@@ -207,7 +172,11 @@ class Executable:
             TypeRelError: the clone of these sizes is not legal.
 
         """
-        return self._run("main", arrange_inputs(self._params, arrays, named), True)
+        inputs = arrange_inputs(self._params, arrays, named)
+        serving = self._serving  # read once: another may come meanwhile
+        if serving.gate is None:
+            return serving.run("main", inputs, True)
+        return self._limited(serving, inputs)
 
     __call__ = run
 
@@ -282,7 +251,8 @@ class Executable:
                 error of each that did: a LateError of those that `all_s` left out.
 
         """
-        return self._many().results(requests, CallLimits(tokens, bytes, first_s, all_s))
+        limits = CallLimits(tokens, bytes, first_s, all_s)
+        return self._many().results(requests, self._within(limits))
 
     def stream_many(
         self, requests: Iterable[Request], /, **limits: float | None
@@ -301,7 +271,7 @@ class Executable:
             ArgumentError: as of `run_many`.
 
         """
-        return self._many().delivered(listed(requests), CallLimits(**limits))  # type: ignore[arg-type]
+        return self._many().delivered(listed(requests), self._within(CallLimits(**limits)))  # type: ignore[arg-type]
 
     def plan_many(self, requests: Iterable[Request], /, **limits: float | None) -> CallPlan:
         """The calls that `run_many` would come to; nothing is run.
@@ -317,17 +287,23 @@ class Executable:
             ArgumentError: as of `run_many`.
 
         """
-        return self._many().plan(listed(requests), CallLimits(**limits))  # type: ignore[arg-type]
+        return self._many().plan(listed(requests), self._within(CallLimits(**limits)))  # type: ignore[arg-type]
 
     def _many(self) -> Many:
-        serving = self._serving
-        if serving.many is None:
+        serving, sharing = self._serving, self._sharing
+        if sharing is None or sharing[0] is not serving:
             own = serving.image.program, self.module, self._params
-            serving.many = many_of(*own, self._run_apart, self._memory, self._counter.count)
-        return serving.many
+            many = many_of(*own, serving.gated, serving.memory, self._counter.count)
+            sharing = self._sharing = serving, many
+        return sharing[1]
 
-    def _run_apart(self, name: str, inputs: Sequence[Value], one_thread: bool) -> list[Value]:
-        return self._run(name, inputs, one_thread=one_thread)
+    def _within(self, limits: CallLimits) -> CallLimits:
+        """The same limits, with that of the executable."""
+        gate = self._serving.gate
+        if gate is None:
+            return limits
+        left = max(gate.left(self.constant_bytes()), 1)
+        return replace(limits, bytes=min(limits.bytes or left, left))
 
     def context(self) -> Callable[..., list[Value]]:
         """A `run` with memory of its own that no other call shares: one call at a time.
@@ -335,32 +311,29 @@ class Executable:
         It stays with what the executable was when it was made, also after `replace`.
         """
         serving = self._serving
-        context = serving.context(self._counter)
+        context = serving.context()
 
         def run(*arrays: Value, **named: Value) -> list[Value]:
             inputs = arrange_inputs(self._params, arrays, named)
             routine = serving.image.program.routines["main"]
-            return _owned(context.enter(routine, inputs, True), inputs)
+            return owned(context.enter(routine, inputs, True), inputs)
 
         return run
 
-    def _enter(self, routine: Routine, inputs: Sequence[Value]) -> list[Value]:
-        return self._run(routine.name, inputs)
+    def _run(self, name: str, inputs: Sequence[Value]) -> list[Value]:
+        return self._serving.run(name, inputs)
 
-    def _run(
-        self, name: str, inputs: Sequence[Value], is_request: bool = False, one_thread: bool = False
-    ) -> list[Value]:
-        serving = self._serving  # read once: another may come meanwhile
-        idle = serving.idle_alone if one_thread else serving.idle
+    def _limited(self, serving: Serving, inputs: list[Value]) -> list[Value]:
+        """Run a request within the limit: rows that keep apart in several calls, if they must."""
+        its = serving.memory_of("main", inputs)
+        left = its.of_call if serving.gate is None else serving.gate.left(its.weights)
+        if its.of_call <= left or left <= 0:
+            return serving.gated("main", inputs, True)
+        request = dict(zip(self.inputs, inputs, strict=True))
         try:
-            context = idle.pop()
-        except IndexError:
-            context = serving.context(self._counter, one_thread=one_thread)
-        try:
-            routine = serving.image.program.routines[name]
-            return _owned(context.enter(routine, inputs, is_request), inputs)
-        finally:
-            idle.append(context)
+            return self._many().results([request], CallLimits(bytes=left))[0]
+        except RequestsError as e:
+            raise e.results[0] from None  # type: ignore[misc]  # the error of the one there is
 
     def _clone(self, clone: str) -> str:
         clones = self.program.clones
@@ -370,6 +343,56 @@ class Executable:
         if not labelled:
             raise unknown_name("function", clone, self.program.routines)
         return labelled[0]
+
+    # Memory.
+
+    def memory(self, /, **shapes: Any) -> Memory:
+        """What a call takes of memory, told before any is taken but for weights.
+
+        Args:
+            **shapes: of the inputs or of the symbols, as of `explain`.
+
+        Returns:
+            Bytes of weights, between kernels, between native segments and host ops, of results.
+
+        Raises:
+            NoBucketError, TypeRelError: as of `run`.
+            ShapeError: the size of a symbol is missing, or out of its bounds.
+            UnknownNameError: there is no such input or symbol.
+
+        """
+        return self._serving.memory("main", sizes_of(self._params, shapes))
+
+    def limit(self, bytes: int | None) -> None:
+        """Have weights and the calls that run at once take no more than so many bytes together.
+
+        A call that would pass that waits for others; one that would alone is cut, where its rows
+        are proved to keep apart, or refused. What callers hold, inputs and results that were
+        returned, is not counted; nor is a `context` of one's own.
+
+        Args:
+            bytes: None: there is no limit.
+
+        Raises:
+            ArgumentError: no number from 1.
+            CompileError: the weights alone take more.
+
+        """
+        self._serving.limit(CallLimits(bytes=bytes).bytes)
+
+    def trim(self) -> int:
+        """Give back memory that no call uses: arenas of this process, contexts of this executable.
+
+        What calls need is taken anew. Without it, memory that no call needed for ten seconds is
+        given back as calls go on.
+
+        Returns:
+            Bytes of the arenas.
+
+        """
+        return self._serving.trim()
+
+    # Warming up, and another in its place.
 
     def warm_up(
         self,
@@ -405,7 +428,7 @@ class Executable:
                     return names[i:]
                 if tell is not None:
                     tell(name, i, len(names))
-                warm(self.program.routines[name], self._enter)
+                warm(self.program.routines[name], lambda r, inputs: self._run(r.name, inputs))
         return []
 
     def warm_up_in_background(
@@ -450,7 +473,8 @@ class Executable:
             serving = self._serving
             if serving.image is not image:
                 return False
-            renewed = _Serving(image, clones=serving.clones)
+            renewed = serving.renewed(image)
+            renewed.clones = serving.clones
             with suppress(IndexError):
                 while True:
                     context = serving.idle.pop()
@@ -478,7 +502,7 @@ class Executable:
         if mine != its:
             raise ArgumentError(f"{new!r} cannot stand for {self!r}: inputs or outputs differ")
         with self._changing:
-            self._serving = _Serving(new.image)
+            self._serving = self._serving.renewed(new.image)
         self._params, self.module, self._seconds = new._params, new.module, new._seconds
 
     def save(self, path: str | Path) -> None:
@@ -563,34 +587,6 @@ class Executable:
     def constant_bytes(self) -> int:
         """Bytes of the constants as the kernels hold them; one copy serves all clones."""
         return self.image.supply.constant_bytes()
-
-    def memory(self, /, **shapes: Any) -> Memory:
-        """What a call takes of memory, told before any is taken but for weights.
-
-        Args:
-            **shapes: of the inputs or of the symbols, as of `explain`.
-
-        Returns:
-            Bytes of weights, between kernels, between native segments and host ops, of results.
-
-        Raises:
-            NoBucketError, TypeRelError: as of `run`.
-            ShapeError: the size of a symbol is missing, or out of its bounds.
-            UnknownNameError: there is no such input or symbol.
-
-        """
-        return self._memory("main", sizes_of(self._params, shapes))
-
-    def _memory(self, name: str, sizes: Mapping[str, int]) -> Memory:
-        serving = self._serving
-        try:
-            context = serving.idle.pop()
-        except IndexError:
-            context = serving.context(self._counter)
-        try:
-            return memory(context, name, sizes)
-        finally:
-            serving.idle.append(context)
 
     def explain(self, /, *unnamed: Any, **shapes: Any) -> Explanation:
         """What runs for these input shapes or symbol sizes, and why; decides what it names.

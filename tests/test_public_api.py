@@ -303,8 +303,7 @@ def test_what_is_inside_of_an_executable_is_short() -> None:
     params = "(%data: float32[N, 784])"
     assert repr(routine) == f"<routine main[N=2..3]{params}, vm executor, <code: 1 RunSegment>>"
     (context,) = exe._serving.idle
-    size = context.arena.nbytes
-    assert repr(context) == f"<context with 1 segments, an arena of {size} bytes>"
+    assert repr(context) == "<context with 1 segments, an arena of 0 bytes>"  # it gave it back
     assert all("code" not in repr(k) and k.name in repr(k) for k in kernels)
     assert max(len(repr(x)) for x in (program, image, routine, segment, *kernels)) < 300
 

@@ -231,7 +231,7 @@ def _tell(
         if is_known:
             state = context.state(segment)
             state.measure(tuple(sizes[s] for s in segment.symbols))
-            report.arena_bytes = max(report.arena_bytes, state.arena_bytes)
+            report.arena_bytes = max(report.arena_bytes, state.needed)
             for i, (group, lines) in state.strips().items():
                 steps[i]["strip"] = f"group {group}, {lines} line{'s' * (lines > 1)} at a time"
 

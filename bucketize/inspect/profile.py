@@ -25,7 +25,7 @@ from bucketize.kernel.work import work
 from bucketize.link.block import COUNT, GROUPED, WORD
 from bucketize.link.ffi import function_at
 from bucketize.link.image import Image
-from bucketize.link.memory import Arena, address
+from bucketize.link.memory import Lent, address
 from bucketize.op import Array
 from bucketize.program.instruction import Compute, Instruction, KernelCall, Segment
 from bucketize.program.program import Program, Routine
@@ -104,9 +104,9 @@ class _TimedState(State):
     """A segment whose kernels are run from here: row by row, or each kernel alone."""
 
     def __init__(
-        self, segment: Segment, image: Image, arena: Arena, taken: list[Timed], alone: bool
+        self, segment: Segment, image: Image, lent: Lent, taken: list[Timed], alone: bool
     ) -> None:
-        super().__init__(segment, image, arena)
+        super().__init__(segment, image, lent)
         self.taken = taken
         self.at_once = False
         if alone:
@@ -180,7 +180,7 @@ class TimedContext(Context):
         self.stopwatch = stopwatch(image.program.threads)
 
     def new_state(self, segment: Segment) -> State:
-        return _TimedState(segment, self.image, self.arena, self.taken, self.alone)
+        return _TimedState(segment, self.image, self.lent, self.taken, self.alone)
 
     def step(self, instruction: Instruction, registers: Registers, sizes: Sizes) -> None:
         if not isinstance(instruction, Compute):

@@ -7,7 +7,10 @@ some time, and how much depends on luck.
 from __future__ import annotations
 
 import mmap
+from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
 
 import numpy as np
 
@@ -112,11 +115,18 @@ class Pool:
 
 
 class Arena:
-    """Memory that all kernels of a context share; it moves when it has to grow."""
+    """Memory that all kernels of a call share; it moves when it has to grow."""
 
     def __init__(self) -> None:
         self._bytes = empty_bytes(0)
         self.base = address(self._bytes)
+        self.most = 0
+        """The most bytes that were asked for since `settle`; at least as many are there."""
+        self.calls = 0
+        """Since `settle`."""
+        self.rested = False
+        """Whether nobody has borrowed it since the pool was swept."""
+        self._since = monotonic()
 
     def reserve(self, size: int) -> int:
         """The address of at least `size` bytes.
@@ -127,6 +137,7 @@ class Arena:
         if size > self._bytes.nbytes:
             self._bytes = self._grown(size)
             self.base = address(self._bytes)
+        self.most = max(self.most, size)
         return self.base
 
     def _grown(self, size: int) -> Array:
@@ -137,7 +148,91 @@ class Arena:
                 error = e
         raise ShapeError(f"no memory for the {size:,} bytes between the kernels") from error
 
+    def settle(self, now: float) -> None:
+        """Give back what was asked for by no call of late."""
+        if now - self._since < KEPT_S:
+            return
+        if self.nbytes > HUGE_PAGE and self.nbytes > 2 * self.most:
+            self._bytes = empty_bytes(0)
+            self.base = address(self._bytes)
+        self.most, self._since = 0, now
+
     @property
     def nbytes(self) -> int:
         """Bytes reserved so far."""
         return int(self._bytes.nbytes)
+
+
+@dataclass(slots=True, eq=False)
+class Lent:
+    """What a context and its states have of an arena: one, for as long as a call lasts."""
+
+    arena: Arena
+
+
+class ArenaPool:
+    """Arenas that no call uses, lent to the call that comes next: of all that a process runs.
+
+    There are as many as ever ran at once; each is as large as what ran in it of late.
+    """
+
+    def __init__(self) -> None:
+        self._idle: deque[Arena] = deque()
+        self._swept = monotonic()
+
+    def lend(self) -> Arena:
+        """An arena for a call: what was given back last lies in caches."""
+        try:
+            arena = self._idle.pop()
+        except IndexError:
+            return Arena()
+        arena.rested = False
+        return arena
+
+    def take_back(self, arena: Arena) -> None:
+        """Keep an arena for others."""
+        arena.calls += 1
+        if arena.calls >= LOOKED_AT:
+            arena.calls = 0
+            self._settle(arena, monotonic())
+        self._idle.append(arena)
+
+    def _settle(self, arena: Arena, now: float) -> None:
+        """Let go what was not used of late: of this arena, and of those that nobody borrows."""
+        arena.settle(now)
+        if now - self._swept >= KEPT_S:
+            self._swept = now
+            for other in self._all():
+                if not other.rested:
+                    other.rested = True
+                    self._idle.append(other)
+
+    def trim(self) -> int:
+        """Let go all of it; how many bytes that was."""
+        return sum(arena.nbytes for arena in self._all())
+
+    def _all(self) -> list[Arena]:
+        """Take out all that are idle, those first that were given back first."""
+        arenas = []
+        with suppress(IndexError):
+            while True:
+                arenas.append(self._idle.popleft())
+        return arenas
+
+
+KEPT_S = 10.0
+"""After these seconds without a call that needs it memory is given back: to touch it anew takes a
+millisecond for about 4 MiB."""
+LOOKED_AT = 64  # calls: the clock is not asked at each
+
+
+class _Unlent(Arena):
+    """What a context has between two calls."""
+
+    def reserve(self, size: int) -> int:
+        raise AssertionError(f"no arena was lent to a call that needs {size} bytes")
+
+
+UNLENT: Arena = _Unlent()
+ARENAS = ArenaPool()
+"""What executables of this process lend each other."""

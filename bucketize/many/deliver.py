@@ -14,8 +14,9 @@ from bucketize.many.plan import CallPlan, PlannedCall
 from bucketize.many.together import Together
 from bucketize.op import Value
 
-Run: TypeAlias = Callable[[str, list[Value], bool], list[Value]]
-"""The results of a routine for inputs in order, by one thread or by all of the program's."""
+Run: TypeAlias = Callable[[str, list[Value], bool, bool], list[Value]]
+"""The results of a routine for inputs in order, whether they are counted as a request's (they are
+already), and whether one thread alone computes them."""
 Done: TypeAlias = "list[Value] | BucketizeError"
 """What a request came to."""
 
@@ -81,14 +82,13 @@ class Delivery:
         if late is not None:
             return _Outcome(call, None, dict.fromkeys(call.requests, late))
         ours: BucketizeError | None = None
-        one_thread = self._plan.lanes > 1
         if call.rows and self._together is not None:
             try:
                 arguments = self._together.arguments(call.rows, self._inputs)
-                return _Outcome(call, self._run(self._together.function, arguments, one_thread))
+                return _Outcome(call, self._compute(self._together.function, arguments))
             except BucketizeError as e:
                 ours = e
-        alone = {i: self._alone(i, one_thread) for i in call.requests}
+        alone = {i: self._alone(i) for i in call.requests}
         if ours is not None and not any(isinstance(a, BucketizeError) for a in alone.values()):
             warn(
                 f"a call of {len(call.requests)} requests failed, none of which fails alone: {ours}"
@@ -107,9 +107,12 @@ class Delivery:
         )
         return LateError(f"not begun: {max(left, 0.0):.3g} s are left{expected}")
 
-    def _alone(self, request: int, one_thread: bool) -> Done:
+    def _compute(self, name: str, arrays: list[Value]) -> list[Value]:
+        return self._run(name, arrays, False, self._plan.lanes > 1)
+
+    def _alone(self, request: int) -> Done:
         try:
-            return self._run("main", self._inputs[request], one_thread)
+            return self._compute("main", self._inputs[request])
         except BucketizeError as e:
             e.add_note(f"in request {request}")
             return e

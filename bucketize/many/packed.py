@@ -132,7 +132,7 @@ class _Curve:
     taken: Floats
 
     def seconds(self, tokens: float) -> float:
-        """Of a call of so many tokens."""
+        """What a call of so many tokens takes."""
         if tokens > TRIED[-1]:
             return float(self.taken[-1] * tokens / TRIED[-1])
         return float(np.interp(tokens, TRIED, self.taken))

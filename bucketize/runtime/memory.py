@@ -91,7 +91,7 @@ def _of_segment(context: Context, segment: Segment, sizes: Sizes) -> tuple[int, 
     state.measure(tuple(sizes[s] for s in state.plan.symbols))
     pairs = zip(state.plan.results, state.results, strict=True)
     own = (math.prod(shape) * dtype.itemsize for r, (shape, dtype) in pairs if r.source == "own")
-    return state.arena_bytes, sum(own)
+    return state.needed, sum(own)
 
 
 def _outs(instruction: Instruction) -> Iterator[Var]:

@@ -27,7 +27,7 @@ from bucketize.link.block import (
     WORD,
 )
 from bucketize.link.image import Image
-from bucketize.link.memory import Arena, address, contiguous, empty_result
+from bucketize.link.memory import Lent, address, contiguous, empty_result
 from bucketize.link.plan import FAILURES, Result
 from bucketize.link.relation import extents, relied_on
 from bucketize.link.table import block, rows_of
@@ -49,12 +49,14 @@ class State:
     """A segment that has been linked, with memory of its own: one run at a time."""
 
     def __init__(
-        self, segment: Segment, image: Image, arena: Arena, *, one_thread: bool = False
+        self, segment: Segment, image: Image, lent: Lent, *, one_thread: bool = False
     ) -> None:
         """Filled for no sizes yet; with `one_thread` no kernel is shared, whatever the plan's."""
         linked = image.linked(segment)
         plan = linked.plan
-        self.segment, self.plan, self.linked, self.arena = segment, plan, linked, arena
+        self.segment, self.plan, self.linked, self.lent = segment, plan, linked, lent
+        self.needed = 0
+        """Bytes of the arena, at the sizes that the table is filled for."""
         self.image, self.fill, self.walk, self.share = image, image.fill, image.walk, image.share
         self.sizes: tuple[int, ...] | None = None
         self.at_once = one_thread or plan.threads == 1
@@ -132,13 +134,13 @@ class State:
             return
         self.measure(sizes)
         self.shared.cut()
-        self.arena.reserve(self.arena_bytes)
-        check_memory(self.results, self.arena_bytes)
+        self.lent.arena.reserve(self.needed)
+        check_memory(self.results, self.needed)
         self.pointed = 0  # the offsets changed: put all pointers in again
         self.sizes = sizes
 
     def measure(self, sizes: tuple[int, ...]) -> None:
-        """Fill the table without taking memory: `arena_bytes` and `results` are told then."""
+        """Fill the table without taking memory: `needed` and `results` are told then."""
         self.sizes = None
         register = self.register
         for i, size in enumerate(sizes):
@@ -146,6 +148,7 @@ class State:
         self.fill(self.places[0])
         if self.fill_word[FILL.status]:
             self._refuse(dict(zip(self.plan.symbols, sizes, strict=True)))
+        self.needed = int(self.fill_word[FILL.arena_bytes])
         self.results = [
             (tuple([register[r] for r in shape]), dtype) for shape, dtype in self.linked.results
         ]
@@ -168,11 +171,6 @@ class State:
                 raise _as_shape_error(e) from e
             raise
         raise ShapeError(f"at {shown}: {broken or FAILURES[status]}")
-
-    @property
-    def arena_bytes(self) -> int:
-        """What the kernels need between them, at the sizes that the table is filled for."""
-        return int(self.fill_word[FILL.arena_bytes])
 
     def strips(self) -> dict[int, tuple[int, int]]:
         """Calls that are run in strips: their group, and the lines of its last result."""
@@ -209,7 +207,10 @@ class State:
 
     def _run_once(self) -> None:
         """Run on what the bases are, of inputs and of results."""
-        arena = self.base[ARENA] = self.arena.base
+        memory = self.lent.arena
+        if self.needed > memory.most:
+            memory.reserve(self.needed)
+        arena = self.base[ARENA] = memory.base
         self.walk_word[FIRST] = self.plan.fixed if self.pointed == arena else 0
         self.pointed = 0  # until they are: an interrupt leaves them to be put in again
         if self.at_once:
@@ -228,7 +229,7 @@ class State:
     def run_rounds(self, addresses: memoryview, rounds: int) -> None:
         """Run again and again, from inputs at these addresses on; `rounds` is a block's address."""
         self.base[ARRAYS:] = addresses
-        self.base[ARENA] = self.arena.base
+        self.base[ARENA] = self.lent.arena.reserve(self.needed)
         self.walk_word[WHAT], self.walk_word[FIRST] = POINT | RUN | REPORT, 0
         self.pointed = 0
         self.image.rounds(rounds)

@@ -20,7 +20,7 @@ from bucketize.interpret import compute, stacked
 from bucketize.ir import Atom, Const, Var
 from bucketize.link.ffi import is_too_deep
 from bucketize.link.image import Image
-from bucketize.link.memory import Arena
+from bucketize.link.memory import Arena, Lent
 from bucketize.machine.target import host
 from bucketize.op import Array, Value
 from bucketize.program.instruction import (
@@ -92,7 +92,7 @@ class Context:
             there = f"compiled for {image.program.target.name}, another processor than this"
             raise ProgramError(f"a program {there} {host().name}: save it, and load it there")
         self.image, self.one_thread = image, one_thread
-        self.arena = Arena()
+        self.lent = Lent(Arena())
         self._states: dict[Segment, State] = {}
         self._seen: dict[Routine, _Route] = {}
         self._left, self._stands_for = 0, 1
@@ -101,7 +101,8 @@ class Context:
         self._tally = None if tally_of is None else tally_of(self)
 
     def __repr__(self) -> str:
-        return f"<context with {len(self._states)} segments, an arena of {self.arena.nbytes} bytes>"
+        size = self.lent.arena.nbytes
+        return f"<context with {len(self._states)} segments, an arena of {size} bytes>"
 
     def state(self, segment: Segment) -> State:
         """The segment's table in this context."""
@@ -119,7 +120,7 @@ class Context:
 
     def new_state(self, segment: Segment) -> State:
         """A table that is filled for no sizes yet."""
-        return State(segment, self.image, self.arena, one_thread=self.one_thread)
+        return State(segment, self.image, self.lent, one_thread=self.one_thread)
 
     def enter(
         self, routine: Routine, arrays: Sequence[Value], is_request: bool = False

@@ -53,7 +53,7 @@ class Guarded(Arena):
         self.size = size
         self._bytes = empty_bytes(size + 2 * RIM)
         self._bytes[:] = NAN
-        self.base = address(self._bytes) + RIM
+        self.base, self.most = address(self._bytes) + RIM, size
         return self.base
 
     def check(self) -> None:
@@ -66,7 +66,7 @@ class Poisoned(Context):
 
     def __init__(self, image: Image) -> None:
         super().__init__(image)
-        self.arena = Guarded()
+        self.lent.arena = Guarded()
 
 
 class Whole(Context):
@@ -102,7 +102,7 @@ def check(exe: Executable, *arrays: np.ndarray) -> list[int]:
     for a, b, c in zip(want, got, again, strict=True):
         np.testing.assert_array_equal(a, b)
         np.testing.assert_array_equal(a, c)
-    guarded.arena.check()  # type: ignore[attr-defined]
+    guarded.lent.arena.check()  # type: ignore[attr-defined]
     return stripped(guarded)
 
 
@@ -289,7 +289,7 @@ def test_memory_shrinks_to_buffers() -> None:
 def _arena_bytes(exe: Executable, height: int) -> int:
     context = Context(exe.image)
     context.invoke(exe.program.routines["main"], [images(1, 8, height, 16)])
-    return max(s.arena_bytes for s in context._states.values())
+    return max(s.needed for s in context._states.values())
 
 
 def test_a_saved_program_runs_in_strips(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from bucketize.ir import Builder, Const, Module, Var
 from bucketize.many import batched, packed
 from bucketize.many.costs import Costs
 from bucketize.many.plan import LANE_S, CallPlan, PlannedCall, makespan
+from bucketize.runtime.serving import Serving
 from bucketize.types import Sizes, Symbol, tensor
 from dispatchers import log_dispatcher
 
@@ -210,8 +211,8 @@ def test_what_would_end_too_late_is_not_begun(costs: Callable) -> None:
 def test_time_that_is_up_is_up_without_a_model(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     bucketize.compile(layers()).save(tmp_path / "m.bkt")
     exe = bucketize.load(tmp_path / "m.bkt")
-    enter = exe._run
-    monkeypatch.setattr(exe, "_run", lambda *a, **k: (time.sleep(0.2), enter(*a, **k))[1])
+    run = Serving.run
+    monkeypatch.setattr(Serving, "run", lambda *a: (time.sleep(0.2), run(*a))[1])
     done = dict(exe.stream_many(rows_of([1, 2, 3]), all_s=0.1))
     assert [isinstance(done[i], list) for i in range(3)] == [True, False, False]
     assert str(done[1]).startswith("not begun: 0 s are left")
@@ -261,18 +262,20 @@ def test_limits_that_are_none() -> None:
 # --- as they come, and side by side -------------------------------------------------------------
 
 
-def test_requests_come_as_their_calls_end_and_no_other_is_run() -> None:
+def test_requests_come_as_their_calls_end_and_no_other_is_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     exe = bucketize.compile(bucketize.ragged(bucketize.from_onnx(parse(ENCODER))))
     rng = np.random.default_rng(0)
     requests = [request_of(rng, 4) for _ in range(4)]
     requests[1]["ids"] = requests[1]["ids"] + 99
     ran: list[str] = []
-    enter = exe._run
-    exe._run = lambda name, *a, **k: (ran.append(name), enter(name, *a, **k))[1]  # type: ignore[method-assign]
+    run = Serving.run
+    monkeypatch.setattr(Serving, "run", lambda self, *a: (ran.append(a[0]), run(self, *a))[1])
     coming = exe.stream_many(requests, tokens=4)
     i, first = next(coming)
-    check(first, enter("main", [requests[0][n] for n in exe.inputs]), requests[0]["mask"])
     assert (i, ran) == (0, ["main[ragged]"])
+    check(first, exe.run(**requests[0]), requests[0]["mask"])
     done = dict(coming)
     assert [isinstance(done[i], list) for i in (1, 2, 3)] == [False, True, True]
 
@@ -319,7 +322,7 @@ def test_one_thread_computes_what_all_do() -> None:
     exe = threaded(mod)
     x = np.random.default_rng(0).standard_normal((700, 784)).astype(np.float32)
     np.testing.assert_allclose(
-        exe._run("main", [x], one_thread=True)[0], exe.run(x)[0], rtol=1e-5, atol=1e-6
+        exe._serving.run("main", [x], one_thread=True)[0], exe.run(x)[0], rtol=1e-5, atol=1e-6
     )
 
 

@@ -30,8 +30,8 @@ def test_it_is_what_the_context_then_takes() -> None:
     run = exe.context()
     run(np.zeros((100, 784), np.float32))
     arena = run.__closure__  # the context is in the closure
-    contexts = [c.cell_contents for c in arena or () if hasattr(c.cell_contents, "arena")]
-    assert contexts[0].arena.nbytes == told.arena
+    contexts = [c.cell_contents for c in arena or () if hasattr(c.cell_contents, "lent")]
+    assert contexts[0].lent.arena.nbytes == told.arena
     assert exe.memory(data=(100, 784)) == told
     assert exe.memory(N=200).arena > told.arena
 
@@ -39,7 +39,7 @@ def test_it_is_what_the_context_then_takes() -> None:
 def test_nothing_is_taken() -> None:
     exe = mlp()
     exe.memory(N=1_000_000)
-    assert [context.arena.nbytes for context in exe._serving.idle] == [0]
+    assert [context.lent.arena.nbytes for context in exe._serving.idle] == [0]
     x = np.ones((3, 784), np.float32)
     before = exe.run(x)
     exe.memory(N=77)  # fills the table of the context that runs next

@@ -31,6 +31,7 @@ from bucketize.errors import (
 )
 from bucketize.interpret import evaluate_module
 from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
+from bucketize.link.memory import Arena
 from bucketize.log.log import LogWarning, append, rows
 from bucketize.log.trial import CLONE
 from bucketize.ops.dyn.shape import dyn_broadcast_to, dyn_full, dyn_tile
@@ -785,6 +786,7 @@ def test_an_interrupt_in_the_midst_of_a_run_leaves_no_stale_pointers() -> None:
     def interrupted(_: int) -> None:
         raise KeyboardInterrupt
 
+    context.lent.arena = Arena()
     state.prepare((3,))
     state.walk = interrupted
     with pytest.raises(KeyboardInterrupt):

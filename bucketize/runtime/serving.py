@@ -1,0 +1,130 @@
+"""What calls run on: contexts and arenas lent to them, within a limit if there is one."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from bucketize.call import bind_shapes, shapes_of
+from bucketize.errors import CompileError
+from bucketize.link.image import Image
+from bucketize.link.memory import ARENAS, UNLENT
+from bucketize.op import Value
+from bucketize.runtime.gate import Gate
+from bucketize.runtime.memory import Memory, memory
+from bucketize.runtime.vm import Context
+from bucketize.traffic.counter import Clones, Tally, TrafficCounter
+from bucketize.types import Sizes
+
+
+class Serving:
+    """An image, and contexts of it that no call uses."""
+
+    def __init__(self, image: Image, counter: TrafficCounter) -> None:
+        """Nothing is lent yet; requests are told to the counter."""
+        self.image = image
+        self.idle: deque[Context] = deque()
+        self.idle_alone: deque[Context] = deque()
+        """For calls side by side, each by one thread."""
+        self.gate: Gate | None = None
+        """What calls may take together; None: there is no limit."""
+        self.clones: Clones = {}
+        """Requests by clone; what contexts did not hand on is not among them."""
+        self._counter = counter
+
+    def context(self, *, one_thread: bool = False) -> Context:
+        """A new context, whose requests are counted."""
+        return Context(self.image, self._tally, one_thread=one_thread)
+
+    def _tally(self, context: object) -> Tally:
+        return self._counter.tally(context, self.clones)
+
+    def run(
+        self, name: str, inputs: Sequence[Value], is_request: bool = False, one_thread: bool = False
+    ) -> list[Value]:
+        """The results of a routine, each in memory of its own."""
+        idle = self.idle_alone if one_thread else self.idle
+        try:
+            context = idle.pop()
+        except IndexError:
+            context = self.context(one_thread=one_thread)
+        arena = context.lent.arena = ARENAS.lend()
+        try:
+            routine = self.image.program.routines[name]
+            return owned(context.enter(routine, inputs, is_request), inputs)
+        finally:
+            context.lent.arena = UNLENT
+            ARENAS.take_back(arena)
+            idle.append(context)
+
+    def gated(
+        self, name: str, inputs: Sequence[Value], is_request: bool = False, one_thread: bool = False
+    ) -> list[Value]:
+        """The same when there is room for it.
+
+        Raises:
+            ShapeError: there never is, or as of `run`.
+
+        """
+        gate = self.gate
+        if gate is None:
+            return self.run(name, inputs, is_request, one_thread)
+        its = self.memory_of(name, inputs)
+        with gate.room(its.of_call, its.weights):
+            return self.run(name, inputs, is_request, one_thread)
+
+    def limit(self, most: int | None) -> None:
+        """Let calls and weights take so many bytes together.
+
+        Raises:
+            CompileError: the weights alone take more.
+
+        """
+        weights = self.image.supply.constant_bytes()
+        if most is not None and weights > most:
+            raise CompileError(f"weights take {weights:,} bytes, more than a limit of {most:,}")
+        self.gate = None if most is None else Gate(most)
+
+    def memory(self, name: str, sizes: Sizes) -> Memory:
+        """What a call of a routine takes."""
+        try:
+            context = self.idle.pop()
+        except IndexError:
+            context = self.context()
+        try:
+            return memory(context, name, sizes)
+        finally:
+            self.idle.append(context)
+
+    def memory_of(self, name: str, inputs: Sequence[Value]) -> Memory:
+        """What a call with these inputs takes."""
+        params = self.image.program.routines[name].params
+        return self.memory(name, bind_shapes(params, shapes_of(inputs)))
+
+    def trim(self) -> int:
+        """Let go contexts, and the arenas of the process; bytes of these."""
+        self.idle.clear()
+        self.idle_alone.clear()
+        return ARENAS.trim()
+
+    def renewed(self, image: Image) -> Serving:
+        """What serves from now on in its place, within the same limit."""
+        its = Serving(image, self._counter)
+        its.gate = self.gate
+        return its
+
+
+def owned(results: Sequence[Value], inputs: Sequence[Value]) -> list[Value]:
+    """The results, each in memory of its own: an input that is returned, or a repeat, is copied."""
+    seen = {id(a) for i in inputs for a in (i if isinstance(i, list) else (i,))}
+    return [_own(result, seen) for result in results]
+
+
+def _own(value: Value, seen: set[int]) -> Value:
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [_own(v, seen) for v in value]
+    mine = value.copy() if id(value) in seen else value
+    seen.add(id(value))
+    return mine
