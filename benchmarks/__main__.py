@@ -19,7 +19,7 @@ NAMES = (
 )
 LONG = (
     *("bench", "grids", "payoff", "constants", "transfer"),
-    *("architectures", "decode", "conformance", "ladders", "many", "optimized"),
+    *("architectures", "decode", "conformance", "ladders", "many", "optimized", "resident"),
 )
 """What writes files, or takes long; only by name."""
 EVERY = "all"
