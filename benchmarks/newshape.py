@@ -31,6 +31,7 @@ from bucketize.analysis.engines import Run
 from bucketize.cli.command.bench import model_file
 from bucketize.errors import EngineError
 from bucketize.executable import Executable
+from bucketize.link.memory import Arena
 from bucketize.timing import wall_seconds
 
 Inputs: TypeAlias = Mapping[str, Any]
@@ -113,6 +114,7 @@ def ratios(taken: list[Times], of: int) -> tuple[float, float]:
 def fills(exe: Executable, repeats: int = 200) -> float:
     """Median seconds of filling all tables of a context for its last shape."""
     (context,) = exe._serving.idle
+    context.lent.arena = Arena()
     states = list(context._states.values())
     taken = []
     for _ in range(repeats):
