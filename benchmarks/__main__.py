@@ -19,7 +19,16 @@ NAMES = (
 )
 LONG = (
     *("bench", "grids", "payoff", "constants", "transfer"),
-    *("architectures", "decode", "conformance", "ladders", "many", "optimized", "resident"),
+    *(
+        "architectures",
+        "decode",
+        "conformance",
+        "ladders",
+        "many",
+        "optimized",
+        "resident",
+        "images",
+    ),
 )
 """What writes files, or takes long; only by name."""
 EVERY = "all"

@@ -8,6 +8,7 @@ What is predicted is the largest call of each thread.
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -67,7 +68,7 @@ def started(side: str, model: str) -> tuple[Callable[[Mapping[str, Any]], Any], 
 
 
 def _without_arena(path: Path) -> Callable[[Mapping[str, Any]], Any]:
-    import onnxruntime
+    onnxruntime: Any = importlib.import_module("onnxruntime")
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.enable_cpu_mem_arena = 1, False

@@ -291,11 +291,16 @@ class Executable:
 
     def _many(self) -> Many:
         serving, sharing = self._serving, self._sharing
-        if sharing is None or sharing[0] is not serving:
+        if sharing is None or sharing[0].image is not serving.image:
             own = serving.image.program, self.module, self._params
             many = many_of(*own, serving.gated, serving.memory, self._counter.count)
-            sharing = self._sharing = serving, many
-        return sharing[1]
+            self._sharing = serving, many
+        elif sharing[0] is not serving:  # the image is the same, and so is what was proved of it
+            many = replace(sharing[1], run=serving.gated, memory=serving.memory)
+            self._sharing = serving, many
+        else:
+            many = sharing[1]
+        return many
 
     def _within(self, limits: CallLimits) -> CallLimits:
         """The same limits, with that of the executable."""
