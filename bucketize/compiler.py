@@ -22,6 +22,7 @@ from bucketize.log.log import LogWarning, rows, select
 from bucketize.log.trial import Trial
 from bucketize.log.verdict import Digests, Verdict, verdicts
 from bucketize.machine.named import named
+from bucketize.many.limits import check_count
 from bucketize.program.configuration import Configuration, Configurations, defaults
 from bucketize.program.decide import decide, redecided
 from bucketize.program.program import Program
@@ -101,6 +102,7 @@ def compile(  # noqa: PLR0913  options by name
         )
     if lazy and weight_bytes is not None:
         raise ArgumentError("weight_bytes is for all clones together: leave out lazy=True")
+    check_count("limit_bytes", limit_bytes)
     check_threads(threads, None if target is None else MOST_THREADS)
     start = time.perf_counter()
     wanted = replace(calibrated() if target is None else named(target), in_order=invariant)

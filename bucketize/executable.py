@@ -22,7 +22,7 @@ from bucketize.ir import Module, Var
 from bucketize.kernel.object import Kernel
 from bucketize.link.image import Image
 from bucketize.many.deliver import Done
-from bucketize.many.limits import CallLimits
+from bucketize.many.limits import CallLimits, check_count
 from bucketize.many.many import Many, Request, listed, many_of
 from bucketize.many.plan import CallPlan
 from bucketize.op import Array, Value
@@ -230,7 +230,8 @@ class Executable:
         made so. That is tried at the first list, and what is packed is compiled when it first
         gains. With several threads calls run one after the other, each by all threads, or side by
         side, a thread each. What a request comes to is what it would alone, within the rounding of
-        products of another size. `plan_many` tells who shares what, and why others do not.
+        products of another size; tokens that a mask hides are not looked at. `plan_many` tells who
+        shares what, and why others do not.
 
         Args:
             requests: of each its inputs by name, as those of `run`.
@@ -251,17 +252,27 @@ class Executable:
                 error of each that did: a LateError of those that `all_s` left out.
 
         """
-        limits = CallLimits(tokens, bytes, first_s, all_s)
-        return self._many().results(requests, self._within(limits))
+        limits = self._within(CallLimits(tokens, bytes, first_s, all_s))
+        return self._many().results(requests, limits)
 
     def stream_many(
-        self, requests: Iterable[Request], /, **limits: float | None
+        self,
+        requests: Iterable[Request],
+        /,
+        *,
+        tokens: int | None = None,
+        bytes: int | None = None,
+        first_s: float | None = None,
+        all_s: float | None = None,
     ) -> Iterator[tuple[int, Done]]:
         """As `run_many`, each request as soon as it is there.
 
         Args:
             requests: as of `run_many`.
-            **limits: as of `run_many`.
+            tokens: as of `run_many`.
+            bytes: as of `run_many`.
+            first_s: as of `run_many`.
+            all_s: as of `run_many`.
 
         Returns:
             The place of a request, and its results or the error that it failed by, in the order in
@@ -271,14 +282,27 @@ class Executable:
             ArgumentError: as of `run_many`.
 
         """
-        return self._many().delivered(listed(requests), self._within(CallLimits(**limits)))  # type: ignore[arg-type]
+        limits = self._within(CallLimits(tokens, bytes, first_s, all_s))
+        return self._many().delivered(listed(requests), limits)
 
-    def plan_many(self, requests: Iterable[Request], /, **limits: float | None) -> CallPlan:
+    def plan_many(
+        self,
+        requests: Iterable[Request],
+        /,
+        *,
+        tokens: int | None = None,
+        bytes: int | None = None,
+        first_s: float | None = None,
+        all_s: float | None = None,
+    ) -> CallPlan:
         """The calls that `run_many` would come to; nothing is run.
 
         Args:
             requests: as of `run_many`.
-            **limits: as of `run_many`.
+            tokens: as of `run_many`.
+            bytes: as of `run_many`.
+            first_s: as of `run_many`.
+            all_s: as of `run_many`.
 
         Returns:
             The calls, and the errors of requests that cannot be run; `str` of it is a line each.
@@ -287,7 +311,8 @@ class Executable:
             ArgumentError: as of `run_many`.
 
         """
-        return self._many().plan(listed(requests), self._within(CallLimits(**limits)))  # type: ignore[arg-type]
+        limits = self._within(CallLimits(tokens, bytes, first_s, all_s))
+        return self._many().plan(listed(requests), limits)
 
     def _many(self) -> Many:
         serving, sharing = self._serving, self._sharing
@@ -307,7 +332,7 @@ class Executable:
         gate = self._serving.gate
         if gate is None:
             return limits
-        left = max(gate.left(self.constant_bytes()), 1)
+        left = max(gate.most - self.constant_bytes(), 1)
         return replace(limits, bytes=min(limits.bytes or left, left))
 
     def context(self) -> Callable[..., list[Value]]:
@@ -326,17 +351,20 @@ class Executable:
         return run
 
     def _run(self, name: str, inputs: Sequence[Value]) -> list[Value]:
-        return self._serving.run(name, inputs)
+        return self._serving.gated(name, inputs)
 
     def _limited(self, serving: Serving, inputs: list[Value]) -> list[Value]:
         """Run a request within the limit: rows that keep apart in several calls, if they must."""
-        its = serving.memory_of("main", inputs)
-        left = its.of_call if serving.gate is None else serving.gate.left(its.weights)
-        if its.of_call <= left or left <= 0:
+        taken, weights = serving.bytes_of("main", inputs)
+        gate = serving.gate
+        if gate is None or taken <= gate.most - weights:
             return serving.gated("main", inputs, True)
+        many, limits = self._many(), CallLimits(bytes=max(gate.most - weights, 1))
         request = dict(zip(self.inputs, inputs, strict=True))
+        if many.plan([request], limits).errors:
+            gate.check(taken, weights)
         try:
-            return self._many().results([request], CallLimits(bytes=left))[0]
+            return many.results([request], limits)[0]
         except RequestsError as e:
             raise e.results[0] from None  # type: ignore[misc]  # the error of the one there is
 
@@ -373,7 +401,8 @@ class Executable:
 
         A call that would pass that waits for others; one that would alone is cut, where its rows
         are proved to keep apart, or refused. What callers hold, inputs and results that were
-        returned, is not counted; nor is a `context` of one's own.
+        returned, is not counted; nor is a `context` of one's own, nor what contexts keep between
+        calls of the same shapes, which `trim` gives back. To look costs some microseconds a call.
 
         Args:
             bytes: None: there is no limit.
@@ -383,7 +412,9 @@ class Executable:
             CompileError: the weights alone take more.
 
         """
-        self._serving.limit(CallLimits(bytes=bytes).bytes)
+        check_count("bytes", bytes)
+        with self._changing:
+            self._serving.limit(bytes)
 
     def trim(self) -> int:
         """Give back memory that no call uses: arenas of this process, contexts of this executable.
@@ -508,6 +539,7 @@ class Executable:
             raise ArgumentError(f"{new!r} cannot stand for {self!r}: inputs or outputs differ")
         with self._changing:
             self._serving = self._serving.renewed(new.image)
+            self._sharing = None
         self._params, self.module, self._seconds = new._params, new.module, new._seconds
 
     def save(self, path: str | Path) -> None:

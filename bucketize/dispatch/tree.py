@@ -178,7 +178,8 @@ def original_of(mod: Module) -> Function:
     """`main`, as it was before it was dispatched."""
     fallback = mod.functions.get(fallback_name("main"))
     exact = (clone.origin for clone in mod.clones.values() if clone.policy == "exact")
-    return fallback or next((fn for fn in exact if fn is not None), mod.main)
+    mine = (fn for fn in exact if fn is not None and fn.name == "main")
+    return fallback or next(mine, mod.main)
 
 
 def name_dims(fn: Function) -> Function:

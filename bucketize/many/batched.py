@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bucketize.call import bind_shapes, shapes_of
@@ -48,13 +49,9 @@ class Batched(Together):
         count, _ = self.extent(inputs)
         return [Row(request, i, 0) for i in range(count)] if count else "it has no rows"
 
-    def key(self, inputs: Sequence[Array]) -> Hashable:
-        """Requests of one shape, but for the rows, share calls."""
-        shapes = (
-            a.shape if axis is None else a.shape[1:]
-            for axis, a in zip(self.inputs.values(), inputs, strict=True)
-        )
-        return (tuple(shapes), super().key(inputs))
+    @property
+    def least(self) -> int:
+        return max(self.batch.lo, 1)
 
     def calls(
         self,
@@ -64,21 +61,26 @@ class Batched(Together):
         lanes: int,
     ) -> Iterator[PlannedCall]:
         """Each request by itself, or its rows with others': what takes least by the models."""
-        requests = dict.fromkeys(row.request for row in rows)
-        counts = {i: self.extent(inputs[i])[0] for i in requests}
+        counts = dict(Counter(row.request for row in rows))
         if len(rows) == 1 or not self.costs.are_told:
-            for i in requests:
+            for i in counts:
                 yield PlannedCall((), (i,), "nothing of its shape shares a call")
             return
         tried = self._tried(len(rows), counts.values())
         seconds = self._seconds(tried, rows, inputs, lanes)
+        for i in [i for i, n in counts.items() if math.isinf(seconds[n])]:
+            counts.pop(i)
+            yield PlannedCall((), (i,), "nothing serves it alone")
+        rows = [row for row in rows if row.request in counts]
         apart = sum(seconds[n] - OVERHEAD_S for n in counts.values())
         even = -(-len(rows) // lanes)  # so that each lane has a call
         sizes = [n for n in tried if n <= even and seconds[n] <= (limits.first_s or math.inf)]
         parts = _cheapest(len(rows), sizes, seconds)
         if parts is None or sum(seconds[n] for n in parts) > (1 - GAIN) * apart:
             for i, n in counts.items():
-                yield PlannedCall((), (i,), f"a batch of {n}, the cheapest", seconds[n])
+                yield PlannedCall(
+                    (), (i,), f"a batch of {n}, the cheapest", seconds[n] - OVERHEAD_S
+                )
             return
         begin = 0
         for n in parts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -31,17 +31,18 @@ class Costs:
     """Whether there are any: a program that was loaded does without the templates they need."""
     _known: dict[Key, float] = field(default_factory=dict)
 
-    def seconds(self, function: str, points: Iterable[Sizes], lanes: int) -> list[float]:
+    def seconds(self, function: str, points: Sequence[Sizes], lanes: int) -> list[float]:
         """What calls of a function take where so many run at once; infinite what is refused."""
-        asked = [((function, lanes, _key(sizes)), sizes) for sizes in points]
-        missing = {key: sizes for key, sizes in asked if key not in self._known}
+        asked = {(function, lanes, _key(sizes)): sizes for sizes in points}
+        answers = {key: self._known.get(key) for key in asked}
+        missing = [key for key, seconds in answers.items() if seconds is None]
         if missing:
+            expected = self._expected(function, [asked[key] for key in missing], lanes)
+            answers.update(zip(missing, expected, strict=True))
             if len(self._known) + len(missing) > MOST:
                 self._known.clear()
-                missing = dict(asked)
-            expected = self._expected(function, list(missing.values()), lanes)
             self._known.update(zip(missing, expected, strict=True))
-        return [self._known[key] for key, _ in asked]
+        return [answers[function, lanes, _key(sizes)] or 0.0 for sizes in points]
 
     def _expected(self, function: str, points: Sequence[Sizes], lanes: int) -> list[float]:
         predict: Any = importlib.import_module("bucketize.inspect.predict")

@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from bucketize.errors import BucketizeError, LateError, warn
+from bucketize.errors import BucketizeError, LateError, ShapeError, warn
 from bucketize.many.plan import CallPlan, PlannedCall
 from bucketize.many.together import Together
 from bucketize.op import Value
@@ -40,11 +40,11 @@ class Delivery:
         together: Together | None,
         inputs: Mapping[int, list[Value]],
         run: Run,
-        all_s: float | None,
+        end: float | None,
     ) -> None:
-        """Nothing is run yet; from now on it takes `all_s` at most."""
+        """Nothing is run yet; no call begins that would end after `end`, of the monotonic clock."""
         self._plan, self._together, self._inputs, self._run = plan, together, inputs, run
-        self._end = None if all_s is None else time.monotonic() + all_s
+        self._end = end
         self._results: dict[int, list[Value]] = {}
         self._errors: dict[int, BucketizeError] = {}
 
@@ -88,6 +88,8 @@ class Delivery:
                 return _Outcome(call, self._compute(self._together.function, arguments))
             except BucketizeError as e:
                 ours = e
+            except MemoryError:
+                ours = ShapeError(f"no memory to put {len(call.rows)} rows together")
         alone = {i: self._alone(i) for i in call.requests}
         if ours is not None and not any(isinstance(a, BucketizeError) for a in alone.values()):
             warn(
@@ -119,7 +121,11 @@ class Delivery:
 
     def _take(self, outcome: _Outcome) -> None:
         if outcome.outs is not None and self._together is not None:
-            self._together.deal(outcome.call.rows, outcome.outs, self._inputs, self._results)
+            try:
+                self._together.deal(outcome.call.rows, outcome.outs, self._inputs, self._results)
+            except MemoryError:
+                error = ShapeError("no memory for the results of requests that share a call")
+                self._errors |= dict.fromkeys(outcome.call.requests, error)
         for i, done in outcome.alone.items():
             if isinstance(done, BucketizeError):
                 self._errors[i] = done

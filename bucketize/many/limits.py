@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 from bucketize.errors import ArgumentError
@@ -11,10 +11,10 @@ from bucketize.errors import ArgumentError
 
 @dataclass(frozen=True)
 class CallLimits:
-    """CallLimits of one list of requests; None: there is none."""
+    """Limits of one list of requests; None: there is none."""
 
     tokens: int | None = None
-    """That share a call of packed rows; None: as many as the models of kernels say."""
+    """Of rows that share a packed call; None: as many as the models of kernels say."""
     bytes: int | None = None
     """Of calls that run at once, beside weights, requests and results that are ready."""
     first_s: float | None = None
@@ -23,13 +23,12 @@ class CallLimits:
     """From when the list is given: no call begins that is expected to end later."""
 
     def __post_init__(self) -> None:
-        for name, kinds in KINDS.items():
+        for name in ("tokens", "bytes"):
+            check_count(name, getattr(self, name))
+        for name in ("first_s", "all_s"):
             value: Any = getattr(self, name)
-            if value is None:
-                continue
-            if not isinstance(value, kinds) or isinstance(value, bool) or not value > 0:
-                what = "a number from 1" if kinds is int else "seconds above 0"
-                raise ArgumentError(f"{name}: expected {what}, got {value!r}")
+            if value is not None and not (_is_number(value, Real) and value > 0):
+                raise ArgumentError(f"{name}: expected seconds above 0, got {value!r}")
 
     @property
     def are_timed(self) -> bool:
@@ -37,9 +36,11 @@ class CallLimits:
         return self.first_s is not None or self.all_s is not None
 
 
-KINDS: Mapping[str, Any] = {
-    "tokens": int,
-    "bytes": int,
-    "first_s": (int, float),
-    "all_s": (int, float),
-}
+def check_count(name: str, value: Any) -> None:
+    """Raise an ArgumentError for what is no number from 1, and not None."""
+    if value is not None and not (_is_number(value, Integral) and value > 0):
+        raise ArgumentError(f"{name}: expected a number from 1, got {value!r}")
+
+
+def _is_number(value: object, kind: type) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)

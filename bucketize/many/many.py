@@ -8,6 +8,8 @@ several threads one call after the other by all of them, or calls side by side, 
 from __future__ import annotations
 
 import importlib
+import math
+import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -16,11 +18,12 @@ import numpy as np
 
 from bucketize.call import arrange_inputs, bind_shapes, shapes_of
 from bucketize.dispatch.tree import original_of
-from bucketize.errors import ArgumentError, BucketizeError, RaggedError, RequestsError, ShapeError
+from bucketize.errors import ArgumentError, BucketizeError, CompileError, RaggedError, RequestsError
 from bucketize.ir import Module, Var
 from bucketize.many.batched import GAIN, Batched
 from bucketize.many.costs import Costs
 from bucketize.many.deliver import Delivery, Done, Run
+from bucketize.many.fitting import Fitting
 from bucketize.many.limits import CallLimits
 from bucketize.many.packed import Packed
 from bucketize.many.plan import CallPlan, PlannedCall, Row
@@ -84,10 +87,22 @@ class Many:
         self, requests: Sequence[Request], limits: CallLimits
     ) -> Iterator[tuple[int, Done]]:
         """What each request came to, or the error that it failed by, as soon as it is there."""
+        end = None if limits.all_s is None else time.monotonic() + limits.all_s
+        return self._delivered(requests, limits, end)
+
+    def _delivered(
+        self, requests: Sequence[Request], limits: CallLimits, end: float | None
+    ) -> Iterator[tuple[int, Done]]:
         way, plan, inputs = self._planned(requests, limits)
-        self.count(bind_shapes(self.params, shapes_of(arrays)) for arrays in inputs.values())
-        yield from plan.errors.items()
-        yield from Delivery(plan, way.together, inputs, self.run, limits.all_s).each()
+        served: list[int] = []
+        try:
+            yield from plan.errors.items()
+            for i, done in Delivery(plan, way.together, inputs, self.run, end).each():
+                if isinstance(done, list):
+                    served.append(i)
+                yield i, done
+        finally:
+            self.count(bind_shapes(self.params, shapes_of(inputs[i])) for i in served)
 
     def plan(self, requests: Sequence[Request], limits: CallLimits) -> CallPlan:
         """The calls that requests come to."""
@@ -106,8 +121,6 @@ class Many:
                 e.add_note(f"in request {i}")
                 errors[i] = e
         way, plan = self._cheapest(inputs, limits)
-        if limits.bytes is not None:
-            plan = self._within(plan, way.together, inputs, limits.bytes)
         return way, replace(plan, errors={**errors, **plan.errors}), inputs
 
     def _arranged(self, request: Request) -> list[Value]:
@@ -126,6 +139,11 @@ class Many:
         lanes = (1, threads) if threads > 1 and is_list and self.costs.are_told else (1,)
         ways = self.ways if is_list else self.ways[-1:]
         plans = [(w, plan) for w in ways for plan in self._plans(w, inputs, limits, lanes)]
+        if limits.bytes is not None:
+            own = self.params, self.memory, inputs, limits.bytes
+            plans = [(w, Fitting(w.together, *own).fitted(plan)) for w, plan in plans]
+            fewest = min(len(plan.errors) for _, plan in plans)
+            plans = [(w, plan) for w, plan in plans if len(plan.errors) == fewest]
         if not self.costs.are_told or (len(plans) == 1 and not limits.are_timed):
             return plans[0]
         expected = [(way, self._expected(plan, inputs)) for way, plan in plans]
@@ -163,68 +181,29 @@ class Many:
         return replace(plan, calls=calls)
 
     def _alone_s(self, requests: Sequence[int], inputs: Inputs, lanes: int) -> dict[int, float]:
-        """What requests take as they are; of many, some are asked for, of all extents."""
-        if not requests:
-            return {}
-        extents = {i: sum(np.size(a) for a in inputs[i]) for i in requests}
+        """What requests take as they are; of many, some are asked for, of all extents.
+
+        Nothing is expected of what is refused: a run says why.
+        """
+        extents = {i: sum(map(_elements, inputs[i])) for i in requests}
         by_extent = {extent: i for i, extent in extents.items()}
         every = sorted(by_extent)
         steps = np.unique(np.linspace(0, len(every) - 1, SAMPLED).round().astype(int))
-        asked = [every[k] for k in steps.tolist()]
+        asked = [every[k] for k in steps.tolist()] if every else []
         sizes = [bind_shapes(self.params, shapes_of(inputs[by_extent[x]])) for x in asked]
-        taken = self.costs.seconds("main", sizes, lanes)
-        each = np.interp([extents[i] for i in requests], asked, taken).tolist()
-        return dict(zip(requests, each, strict=True))
+        taken = dict(zip(asked, self.costs.seconds("main", sizes, lanes), strict=True))
+        served = [x for x in asked if math.isfinite(taken[x])]
+        if not served:
+            return dict.fromkeys(requests, 0.0)
+        each = np.interp(list(extents.values()), served, [taken[x] for x in served]).tolist()
+        return dict(zip(extents, each, strict=True))
 
-    # Memory.
 
-    def _within(
-        self, plan: CallPlan, together: Together | None, inputs: Inputs, most: int
-    ) -> CallPlan:
-        """Calls that take no more bytes, those that run at once together; others are cut."""
-        calls: list[PlannedCall] = []
-        errors: dict[int, BucketizeError] = {}
-        for call in plan.calls:
-            parts = self._parts(call, together, inputs, most // plan.lanes)
-            for part, error in parts:
-                if error is None:
-                    calls.append(part)
-                else:
-                    errors[part.requests[0]] = error
-        kept = [c for c in calls if errors.keys().isdisjoint(c.requests)]
-        return replace(plan, calls=tuple(kept), errors=errors)
-
-    def _parts(
-        self, call: PlannedCall, together: Together | None, inputs: Inputs, most: int
-    ) -> Iterator[tuple[PlannedCall, BucketizeError | None]]:
-        """A call, or its halves as often as it takes; of one of a single row, why it cannot be."""
-        first = call.requests[0]
-        rows: Sequence[Row] | str = call.rows
-        try:
-            taken = self._bytes(call, together, inputs)
-        except BucketizeError:  # a run says what is wrong
-            taken = 0
-        if taken <= most:
-            yield call, None
-            return
-        if not rows and together is not None:
-            rows = together.rows(first, inputs[first])
-        if together is None or isinstance(rows, str) or len(rows) < 2:
-            error = ShapeError(f"it takes {taken:,} bytes, and bytes={most:,} are allowed a call")
-            error.add_note(f"in request {first}")
-            yield call, error
-            return
-        middle = len(rows) // 2
-        for half in (rows[:middle], rows[middle:]):
-            yield from self._parts(together.call(half), together, inputs, most)
-
-    def _bytes(self, call: PlannedCall, together: Together | None, inputs: Inputs) -> int:
-        """What a call takes, of what its requests do not have already."""
-        first = inputs[call.requests[0]]
-        if not call.rows or together is None:
-            return self.memory("main", bind_shapes(self.params, shapes_of(first))).of_call
-        joined = together.argument_bytes(call.rows, inputs)
-        return joined + self.memory(together.function, together.sizes(call.rows, first)).of_call
+def _elements(value: Value) -> int:
+    """How many elements an array has, or all of a list."""
+    if isinstance(value, list):
+        return sum(map(_elements, value))
+    return 0 if value is None else int(np.size(value))
 
 
 def many_of(
@@ -254,24 +233,28 @@ def many_of(
 def _ways(
     program: Program, module: Module | None, params: tuple[Var, ...], costs: Costs
 ) -> list[Way]:
-    packed = ragged_name("main")
-    if packed in program.routines:
-        return [Way(Packed.of(program.routines[packed], params, costs))]
+    name = ragged_name("main")
+    if name in program.routines:
+        return [Way(Packed.of(program.routines[name], params, costs, leaves_out=True))]
     if module is None:
         return [Way(None, "it was loaded, and is not ragged")]
     # what proves loads what a loaded executable does without
-    proof: Any = importlib.import_module("bucketize.ragged.rows")
+    rows: Any = importlib.import_module("bucketize.ragged.rows")
+    tokens: Any = importlib.import_module("bucketize.ragged.ragged")
     original = original_of(module)
     try:
         results = [r.type for r in original.results]
-        usual = Way(Batched.of(params, results, proof.batch_of(original), costs))
+        usual = Way(Batched.of(params, results, rows.batch_of(original), costs))
     except RaggedError as e:
         usual = Way(None, f"its rows are not known to keep apart: {e.message}")
     try:
-        return [Way(Packed.of(program.routines[packed], params, costs, leaves_out=False)), usual]
+        if program.routines.is_closed:
+            raise CompileError("to compile what is packed is forbidden (strict)")
+        packed = Packed.of(tokens.packed_of(module), params, costs, leaves_out=False)
     except BucketizeError as e:
         why = f"its rows are not packed: {e.message}"
         return [replace(usual, why="; ".join(filter(None, [usual.why, why])))]
+    return [Way(packed), usual]
 
 
 def _summary(errors: Mapping[int, BucketizeError], count: int) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bucketize.call import bind_shapes, shapes_of
-from bucketize.ir import Var
+from bucketize.ir import Function, Var
 from bucketize.machine.speed import Floats
 from bucketize.many.costs import OVERHEAD_S, Costs
 from bucketize.many.limits import CallLimits
@@ -39,14 +39,18 @@ class Packed(Together):
 
     @classmethod
     def of(
-        cls, routine: Routine, params: tuple[Var, ...], costs: Costs, *, leaves_out: bool = True
+        cls, fn: Function | Routine, params: tuple[Var, ...], costs: Costs, *, leaves_out: bool
     ) -> Packed:
-        """How requests with these inputs are those of a packed function."""
-        inputs = {p.name: _axis(p.type) for p in routine.params if p.name not in ADDED}
-        results = [_axis(r.type) for r in routine.fn.results]
-        order = [p.name for p in routine.params]
-        symbols = frozenset(s.name for p in routine.params for s in p.type.symbols())
-        return cls(routine.name, costs, params, inputs, results, order, symbols, leaves_out)
+        """How requests with these inputs are those of a packed function.
+
+        With `leaves_out` results may be 0 at tokens that are hidden.
+        """
+        packed = fn.fn.results if isinstance(fn, Routine) else fn.results
+        inputs = {p.name: _axis(p.type) for p in fn.params if p.name not in ADDED}
+        results = [_axis(r.type) for r in packed]
+        order = [p.name for p in fn.params]
+        symbols = frozenset(s.name for p in fn.params for s in p.type.symbols())
+        return cls(fn.name, costs, params, inputs, results, order, symbols, leaves_out)
 
     def extent(self, inputs: Sequence[Array]) -> tuple[int, int]:
         for param, array in zip(self.params, inputs, strict=True):

@@ -69,7 +69,8 @@ class CallPlan:
     def __str__(self) -> str:
         failed = [f"request {i}: {e.message}" for i, e in self.errors.items()]
         lanes = [f"{self.lanes} calls at a time, a thread each"] if self.lanes > 1 else []
-        expected = [] if self.seconds is None else [f"expected to take {1e3 * self.seconds:.3g} ms"]
+        seconds = self.seconds if self.calls else None
+        expected = [] if seconds is None else [f"expected to take {1e3 * seconds:.3g} ms"]
         return "\n".join([*map(str, self.calls), *failed, *lanes, *expected])
 
 

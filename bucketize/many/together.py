@@ -29,6 +29,10 @@ class RowAxis:
         """The index of all that comes before it."""
         return (slice(None),) * self.at
 
+    def behind(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """A shape without the axes of rows and of tokens."""
+        return shape[: self.at] + shape[self.at + 1 + self.has_tokens :]
+
     def picked(self, array: Array, row: Row) -> Array:
         """What is taken of a row: its tokens along the axis, or itself."""
         if self.has_tokens:
@@ -43,8 +47,8 @@ class RowAxis:
     def room(self, packed: Array, count: int, length: int) -> Array:
         """Zeros for the rows of a request, of so many tokens each, like what is packed."""
         own = (count, length) if self.has_tokens else (count,)
-        behind = packed.shape[self.at + 1 + self.has_tokens :]
-        return np.zeros((*packed.shape[: self.at], *own, *behind), packed.dtype)
+        before, behind = packed.shape[: self.at], packed.shape[self.at + 1 + self.has_tokens :]
+        return np.zeros((*before, *own, *behind), packed.dtype)
 
     def put(self, array: Array, row: Row, packed: Array, place: int, end: int) -> None:
         """Write what a row came to: the packed row of this place, whose tokens end there."""
@@ -53,6 +57,10 @@ class RowAxis:
             array[(*self.before, row.index, slice(row.tokens))] = tokens
         else:
             array[(*self.before, row.index)] = packed[(*self.before, place)]
+
+
+NOWHERE = RowAxis(-1)
+"""Of an input that the function does not take."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,10 +107,21 @@ class Together(ABC):
         """Inputs that no request has."""
         return {}
 
+    @property
+    def least(self) -> int:
+        """Rows of a call."""
+        return 1
+
     def key(self, inputs: Sequence[Array]) -> Hashable:
-        """Requests of equal keys may share a call: what rows have in common is the same."""
-        pairs = zip(self.params, inputs, strict=True)
-        return tuple(a.tobytes() for p, a in pairs if self.inputs.get(p.name, NOWHERE) is None)
+        """Requests of equal keys may share a call.
+
+        What rows have in common is the same, and so are extents but for rows and tokens.
+        """
+        return tuple(
+            (array.shape, array.tobytes()) if axis is None else axis.behind(array.shape)
+            for param, array in zip(self.params, inputs, strict=True)
+            if (axis := self.inputs.get(param.name, NOWHERE)) is not NOWHERE
+        )
 
     def arguments(self, rows: Sequence[Row], inputs: Mapping[int, Sequence[Array]]) -> list[Array]:
         """What the function takes in a call of rows."""
@@ -152,9 +171,6 @@ class Together(ABC):
         return [
             out.copy() if axis is None else axis.room(out, count, length) for axis, out in pairs
         ]
-
-
-NOWHERE = RowAxis(0)
 
 
 def call_of(rows: Sequence[Row], how: str, seconds: float | None) -> PlannedCall:

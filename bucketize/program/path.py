@@ -27,7 +27,7 @@ def way(program: Program, name: str, sizes: Sizes) -> Iterator[PathStep]:
     After a `Call` come the instructions of the callee, at its own sizes, after others those of the
     blocks that they are known to run, at the sizes that are known before.
     """
-    return _walk(program, program.routines[name].code, sizes)
+    return walk(program, program.routines[name].code, sizes)
 
 
 def clone_at(program: Program, name: str, sizes: Sizes) -> str:
@@ -40,11 +40,12 @@ def clone_at(program: Program, name: str, sizes: Sizes) -> str:
     return next((program.routines.serving(callee).name for callee in calls), name)
 
 
-def _walk(program: Program, code: Code, sizes: Sizes) -> Iterator[PathStep]:
+def walk(program: Program, code: Code, sizes: Sizes) -> Iterator[PathStep]:
+    """The same of a code."""
     for instruction in code.instructions:
         yield PathStep(instruction, sizes)
         for block, times in instruction.taken(sizes):
-            for step in _walk(program, block, sizes):
+            for step in walk(program, block, sizes):
                 yield step._replace(times=times * step.times)
         if isinstance(instruction, Call):
             callee = program.routines.serving(instruction.callee)
@@ -52,4 +53,4 @@ def _walk(program: Program, code: Code, sizes: Sizes) -> Iterator[PathStep]:
             tensors = [(p, a) for p, a in pairs if a.type.is_tensor]
             shapes = [tuple(evaluate(d, sizes) for d in a.type.shape) for _, a in tensors]
             inside = bind_shapes([p for p, _ in tensors], shapes)
-            yield from _walk(program, callee.code, inside)
+            yield from walk(program, callee.code, inside)

@@ -113,13 +113,20 @@ def packed_of(mod: Module) -> Function:
         return ragged(module).functions[ragged_name("main")]
     shapes = [p.type.shape for p in main.params if p.type.is_tensor]
     starts = [s[:2] for s in shapes if len(s) > 1 and all(isinstance(d, Symbol) for d in s[:2])]
-    error = RaggedError("no input is called a mask, or has tokens behind its batch")
+    why, notes = "no input is called a mask, or has tokens behind its batch", list[str]()
     for axis in dict.fromkeys(str(tokens) for _, tokens in starts):
         try:
             return ragged(module, axis=axis).functions[ragged_name("main")]
-        except RaggedError as e:
-            error = e
-    raise error
+        except RaggedError as e:  # not kept: its frames would keep what they hold
+            why, notes = e.message, e.notes
+    raise _refused(why, notes)
+
+
+def _refused(why: str, notes: Sequence[str]) -> RaggedError:
+    error = RaggedError(why)
+    for note in notes:
+        error.add_note(note)
+    return error
 
 
 def mask_of(fn: Function) -> str:

@@ -2,48 +2,61 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Condition
+from weakref import WeakSet
 
 from bucketize.errors import ShapeError
 
 
 class Gate:
-    """Bytes that the calls of an executable share; who comes first goes first."""
+    """Bytes that the calls of an executable share, and weights; who comes first goes first."""
 
     def __init__(self, most: int) -> None:
-        """Calls may take `most` bytes together, with weights that they share."""
         self.most = most
+        self._begin()
+        GATES.add(self)
+
+    def _begin(self) -> None:
+        """No call runs or waits; nor does one in a child of a fork."""
         self._taken = 0
         self._changed = Condition()
         self._waiting: deque[object] = deque()
 
-    def left(self, weights: int) -> int:
-        """What a call may take, if it is alone."""
-        return self.most - weights
+    def change(self, most: int) -> None:
+        """Another limit, for those that wait, too."""
+        with self._changed:
+            self.most = most
+            self._changed.notify_all()
+
+    def check(self, size: int, weights: int) -> None:
+        """Raise a ShapeError for a call that takes more than it ever may."""
+        if size > self.most - weights:
+            raise ShapeError(
+                f"the call takes {size:,} bytes, and {max(self.most - weights, 0):,} are left by a "
+                f"limit of {self.most:,}, of which weights have {weights:,}"
+            )
 
     @contextmanager
     def room(self, size: int, weights: int) -> Iterator[None]:
-        """Wait until so many bytes may be taken.
-
-        Raises:
-            ShapeError: they never may.
-
-        """
-        check_room(size, self.most, weights)
+        """Wait until so many bytes may be taken; raises as `check`."""
         me = object()
+
+        def may_go() -> bool:
+            self.check(size, weights)  # the limit may have changed
+            return self._waiting[0] is me and self._taken + size <= self.most - weights
+
         with self._changed:
             self._waiting.append(me)
             try:
-                self._changed.wait_for(
-                    lambda: self._waiting[0] is me and self._taken + size <= self.left(weights)
-                )
+                self._changed.wait_for(may_go)
+                self._taken += size
             finally:
                 self._waiting.remove(me)
                 self._changed.notify_all()
-            self._taken += size
         try:
             yield
         finally:
@@ -52,10 +65,12 @@ class Gate:
                 self._changed.notify_all()
 
 
-def check_room(size: int, most: int, weights: int) -> None:
-    """Raise a ShapeError for a call that takes more than it may."""
-    if size > most - weights:
-        raise ShapeError(
-            f"the call takes {size:,} bytes, and {max(most - weights, 0):,} are left by a limit of "
-            f"{most:,}, of which weights have {weights:,}"
-        )
+GATES: WeakSet[Gate] = WeakSet()
+
+
+def _in_child() -> None:
+    for gate in GATES:
+        gate._begin()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bucketize.call import refusal
 from bucketize.errors import TypeRelError
@@ -12,13 +13,14 @@ from bucketize.ir import Var
 from bucketize.program.instruction import (
     Branch,
     Call,
+    Code,
     Decide,
     Instruction,
     Refuse,
     RunSegment,
     Segment,
 )
-from bucketize.program.path import way
+from bucketize.program.path import PathStep, walk, way
 from bucketize.runtime.vm import Context
 from bucketize.types import Sizes, evaluate
 
@@ -57,30 +59,63 @@ class Memory:
 def memory(context: Context, name: str, sizes: Sizes) -> Memory:
     """What a call of a function takes; `context` is used by no call meanwhile.
 
-    Clones that serve the sizes are decided and linked, which packs their weights.
+    Clones that serve the sizes are decided and linked, which packs their weights. Of branches that
+    values decide the larger counts.
 
     Raises:
         NoBucketError, ShapeError or TypeRelError: what serves the sizes refuses them.
 
     """
     program = context.image.program
-    arena, handed = 0, 0
-    unknown: list[str] = []
-    for instruction, inside, _ in way(program, name, sizes):
-        if isinstance(instruction, Refuse):
-            raise refusal(instruction.binding, dict(inside))
-        if isinstance(instruction, RunSegment):
-            taken, written = _of_segment(context, instruction.segment, inside)
-        elif isinstance(instruction, Call | Decide | Branch):
-            continue  # what they hand on was made inside
-        else:
-            taken, written = 0, _bytes(_outs(instruction), inside)
-        if written is None:
-            unknown.append(instruction.name)
-        arena, handed = max(arena, taken), handed + (written or 0)
+    its = _of_steps(context, way(program, name, sizes))
     results = _bytes(program.routines[name].fn.results, sizes) or 0
     weights = context.image.supply.constant_bytes()
-    return Memory(weights, arena, max(0, handed - results), results, tuple(dict.fromkeys(unknown)))
+    between = max(0, its.handed - results)
+    return Memory(weights, its.arena, between, results, tuple(dict.fromkeys(its.unknown)))
+
+
+class _Taken(NamedTuple):
+    """What instructions take."""
+
+    arena: int
+    handed: int
+    """Bytes that they hand on."""
+    unknown: list[str]
+
+
+def _of_steps(context: Context, steps: Iterable[PathStep]) -> _Taken:
+    arena, handed, unknown = 0, 0, list[str]()
+    written: int | None
+    for instruction, sizes, _ in steps:
+        if isinstance(instruction, Refuse):
+            raise refusal(instruction.binding, dict(sizes))
+        if isinstance(instruction, Call | Decide):
+            continue  # what they hand on was made inside
+        if isinstance(instruction, Branch):
+            either = [_of_block(context, b, sizes) for b in (instruction.then, instruction.orelse)]
+            taken, written = max(e.arena for e in either), max(e.handed for e in either)
+            unknown += [name for each in either for name in each.unknown]
+        elif isinstance(instruction, RunSegment):
+            taken, written = _of_segment(context, instruction.segment, sizes)
+        else:
+            taken, written = 0, _bytes(_outs(instruction), sizes)
+        if written is None:
+            unknown.append(_name(instruction))
+        arena, handed = max(arena, taken), handed + (written or 0)
+    return _Taken(arena, handed, unknown)
+
+
+def _of_block(context: Context, block: Code, sizes: Sizes) -> _Taken:
+    """A block that values decide on; what is called at sizes that they bring is not known."""
+    try:
+        return _of_steps(context, walk(context.image.program, block, sizes))
+    except TypeRelError:
+        return _Taken(0, 0, ["call"])
+
+
+def _name(instruction: Instruction) -> str:
+    binding = getattr(instruction, "binding", None)
+    return instruction.name if binding is None else binding.op.name
 
 
 def _of_segment(context: Context, segment: Segment, sizes: Sizes) -> tuple[int, int | None]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from bucketize.call import bind_shapes, shapes_of
 from bucketize.errors import CompileError
@@ -15,6 +16,8 @@ from bucketize.runtime.memory import Memory, memory
 from bucketize.runtime.vm import Context
 from bucketize.traffic.counter import Clones, Tally, TrafficCounter
 from bucketize.types import Sizes
+
+REMEMBERED = 4096  # shapes
 
 
 class Serving:
@@ -31,6 +34,8 @@ class Serving:
         self.clones: Clones = {}
         """Requests by clone; what contexts did not hand on is not among them."""
         self._counter = counter
+        self._taken: dict[tuple[str, Hashable], int] = {}
+        """Bytes of calls by routine and shapes."""
 
     def context(self, *, one_thread: bool = False) -> Context:
         """A new context, whose requests are counted."""
@@ -69,8 +74,7 @@ class Serving:
         gate = self.gate
         if gate is None:
             return self.run(name, inputs, is_request, one_thread)
-        its = self.memory_of(name, inputs)
-        with gate.room(its.of_call, its.weights):
+        with gate.room(*self.bytes_of(name, inputs)):
             return self.run(name, inputs, is_request, one_thread)
 
     def limit(self, most: int | None) -> None:
@@ -83,7 +87,10 @@ class Serving:
         weights = self.image.supply.constant_bytes()
         if most is not None and weights > most:
             raise CompileError(f"weights take {weights:,} bytes, more than a limit of {most:,}")
-        self.gate = None if most is None else Gate(most)
+        if self.gate is not None:
+            self.gate.change(most or sys.maxsize)
+        if most is None or self.gate is None:
+            self.gate = None if most is None else Gate(most)
 
     def memory(self, name: str, sizes: Sizes) -> Memory:
         """What a call of a routine takes."""
@@ -96,10 +103,17 @@ class Serving:
         finally:
             self.idle.append(context)
 
-    def memory_of(self, name: str, inputs: Sequence[Value]) -> Memory:
-        """What a call with these inputs takes."""
-        params = self.image.program.routines[name].params
-        return self.memory(name, bind_shapes(params, shapes_of(inputs)))
+    def bytes_of(self, name: str, inputs: Sequence[Value]) -> tuple[int, int]:
+        """What a call with these inputs takes, and what weights have."""
+        shapes = shapes_of(inputs)
+        taken = self._taken.get((name, shapes))
+        if taken is None:
+            params = self.image.program.routines[name].params
+            taken = self.memory(name, bind_shapes(params, shapes)).of_call
+            if len(self._taken) >= REMEMBERED:
+                self._taken.clear()
+            self._taken[name, shapes] = taken
+        return taken, self.image.supply.constant_bytes()
 
     def trim(self) -> int:
         """Let go contexts, and the arenas of the process; bytes of these."""

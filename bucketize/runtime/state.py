@@ -59,6 +59,9 @@ class State:
         """Bytes of the arena, at the sizes that the table is filled for."""
         self.image, self.fill, self.walk, self.share = image, image.fill, image.walk, image.share
         self.sizes: tuple[int, ...] | None = None
+        """For which it can be run."""
+        self.measured: tuple[int, ...] | None = None
+        """For which the table is filled."""
         self.at_once = one_thread or plan.threads == 1
         """Whether one native call runs all kernels."""
         self.pointed = 0
@@ -124,6 +127,7 @@ class State:
 
     def forbid_strips(self) -> None:
         """From the next fill on kernels run one by one, each over its whole extent."""
+        self.sizes = self.measured = None
         self.fill_word[FILL.in_strips] = 0
 
     # Filling.
@@ -132,6 +136,7 @@ class State:
         """Fill the table for these sizes of the plan's symbols, if it is not filled for them."""
         if sizes == self.sizes:
             return
+        self.sizes = None
         self.measure(sizes)
         self.shared.cut()
         self.lent.arena.reserve(self.needed)
@@ -141,7 +146,9 @@ class State:
 
     def measure(self, sizes: tuple[int, ...]) -> None:
         """Fill the table without taking memory: `needed` and `results` are told then."""
-        self.sizes = None
+        if sizes == self.measured:
+            return
+        self.sizes = self.measured = None
         register = self.register
         for i, size in enumerate(sizes):
             register[i] = size
@@ -152,6 +159,7 @@ class State:
         self.results = [
             (tuple([register[r] for r in shape]), dtype) for shape, dtype in self.linked.results
         ]
+        self.measured = sizes
 
     def _refuse(self, sizes: Mapping[str, int]) -> None:
         """Raise what the types say of these sizes; they are inferred again for the words of it."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +16,21 @@ from test_many import ENCODER, check, request_of
 import bucketize
 from bucketize import ops
 from bucketize.dispatch.tree import dispatch
-from bucketize.errors import ArgumentError, LateError, RequestsError, ShapeError
+from bucketize.errors import (
+    ArgumentError,
+    BucketizeWarning,
+    LateError,
+    NoBucketError,
+    RequestsError,
+    ShapeError,
+)
 from bucketize.executable import Executable
-from bucketize.ir import Builder, Const, Module, Var
+from bucketize.inspect.predict import predictions
+from bucketize.ir import CALL, Builder, Const, Module, Var
 from bucketize.many import batched, packed
-from bucketize.many.costs import Costs
+from bucketize.many.costs import WAITING, Costs
+from bucketize.many.fitting import Fitting
+from bucketize.many.many import Many
 from bucketize.many.plan import LANE_S, CallPlan, PlannedCall, makespan
 from bucketize.runtime.serving import Serving
 from bucketize.types import Sizes, Symbol, tensor
@@ -100,6 +112,58 @@ def test_results_of_hidden_tokens_are_those_of_each_alone(costs: Callable) -> No
     assert pooled.plan_many(hidden, tokens=512).calls[0].tokens == 12
     for request, got in zip(hidden, pooled.run_many(hidden), strict=True):
         np.testing.assert_allclose(got[0], pooled.run(**request)[0], atol=1e-5)
+
+
+def test_what_rows_have_in_common_has_one_shape(costs: Callable) -> None:
+    costs(tokens_s(1000, 1.0))
+    mod = bucketize.from_onnx(
+        parse("(float[B, S, 1, 1] x, float[K, L] w) => (y) { y = Mul(x, w) }")
+    )
+    exe = bucketize.compile(bucketize.ragged(mod, axis="S"))
+    w = np.arange(6, dtype=np.float32)
+    shapes = [((1, 3, 1, 1), (2, 3)), ((1, 5, 1, 1), (3, 2))]
+    requests = [{"x": np.ones(x, np.float32), "w": w.reshape(v)} for x, v in shapes]
+    for request, got in zip(requests, exe.run_many(requests), strict=True):
+        np.testing.assert_array_equal(got[0], exe.run(**request)[0])
+    free = bucketize.from_onnx(parse("(float[B, S, D] x, int64[B, S] mask) => (y) { y = Relu(x) }"))
+    exe = bucketize.compile(free)
+    arrays = [np.ones((1, 3, d), np.float32) for d in (4, 6, 4)]
+    requests = [{"x": a, "mask": np.ones((1, 3), np.int64)} for a in arrays]
+    assert [r[0].shape for r in exe.run_many(requests, tokens=99)] == [a.shape for a in arrays]
+    assert [call.requests for call in exe.plan_many(requests, tokens=99).calls] == [(0, 2), (1,)]
+
+
+def test_only_what_main_was_is_packed(costs: Callable) -> None:
+    """Another function is dispatched: its original is not that of `main`."""
+    costs(tokens_s(1000, 1.0))
+    shape = Symbol("N", 1), Symbol("S", 1), WIDTH
+    x, b = Var("x", tensor("float32", *shape)), Builder()
+    callee = b.function("g", [x], [b.emit(ops.relu, x)])
+    x, b = Var("x", tensor("float32", *shape)), Builder()
+    (y,) = b.emit_all(CALL, x, callee="g", types=(tensor("float32", *shape),))
+    y = b.emit(ops.sub, y, b.emit(ops.reduce_sum, y, axes=(0, 1), keepdims=True))
+    mod = Module({"main": b.function("main", [x], [y]), "g": callee})
+    by = dispatch(mod, lambda _: {"x": {1: [(1, 4), (4, None)]}}, function="g")
+    exe = bucketize.compile(by)
+    rng = np.random.default_rng(0)
+    requests = [{"x": rng.standard_normal((1, n, WIDTH)).astype(np.float32)} for n in range(1, 9)]
+    for request, got in zip(requests, exe.run_many(requests), strict=True):
+        np.testing.assert_allclose(got[0], exe.run(**request)[0], atol=1e-5)
+
+
+def test_to_explain_decides_nothing() -> None:
+    exe = bucketize.compile(bucketize.from_onnx(parse(ENCODER)))
+    before = str(exe.program), exe.counts
+    assert "many requests: packed" in str(exe.explain(B=1, S=3))
+    assert (str(exe.program), exe.counts) == before
+
+
+def test_of_a_strict_executable_nothing_is_packed_late() -> None:
+    exe = bucketize.compile(bucketize.from_onnx(parse(ENCODER)), lazy=True, strict=True)
+    assert "its rows are not packed: to compile what is packed is forbidden" in str(exe._many())
+    rng = np.random.default_rng(0)
+    requests = [request_of(rng, n) for n in (3, 5)]
+    assert [call.rows for call in exe.plan_many(requests).calls] == [(), ()]
 
 
 def test_what_cannot_be_packed_says_why() -> None:
@@ -225,13 +289,15 @@ def test_memory_of_a_call_is_bounded() -> None:
     (whole,) = exe.plan_many(requests).calls
     many = exe._many()
     inputs = {i: many._arranged(r) for i, r in enumerate(requests)}
-    taken = many._bytes(whole, many.ways[0].together, inputs)
+    fitting = Fitting(many.ways[0].together, many.params, many.memory, inputs, 0)
+    taken = fitting.bytes_of(whole)
+    assert taken is not None
     assert len(exe.plan_many(requests, bytes=taken).calls) == 1
     halves = exe.plan_many(requests, bytes=taken - 1).calls
     assert [len(call.rows) for call in halves] == [4, 4]
     for request, got in zip(requests, exe.run_many(requests, bytes=taken // 2), strict=True):
         check(got, exe.run(**request), request["mask"])
-    with pytest.raises(RequestsError, match=r"it takes [\d,]+ bytes, and bytes=100 are") as e:
+    with pytest.raises(RequestsError, match=r"it takes [\d,]+ bytes, and a call may take 100") as e:
         exe.run_many(requests, bytes=100)
     assert all(isinstance(r, ShapeError) for r in e.value.results)
 
@@ -259,6 +325,89 @@ def test_limits_that_are_none() -> None:
                 exe.stream_many([], **{name: wrong})
 
 
+def test_a_request_that_is_too_large_takes_no_other_with_it() -> None:
+    exe = bucketize.compile(bucketize.ragged(bucketize.from_onnx(parse(ENCODER))))
+    rng = np.random.default_rng(0)
+    small, large = request_of(rng, 3), request_of(rng, 400, rows=2)
+    large["mask"][0, 3:] = 0
+    with pytest.raises(RequestsError, match="1 of 2 requests failed: request 1: it takes") as e:
+        exe.run_many([small, large], bytes=16_000)
+    check(e.value.results[0], exe.run(**small), small["mask"])
+
+
+def test_what_fits_alone_is_run_alone() -> None:
+    exe = bucketize.compile(layers())
+    requests = rows_of([1] * 3)
+    plan = exe.plan_many(requests, bytes=exe.memory(N=1).of_call)
+    assert [call.rows for call in plan.calls] == [()] * 3
+    assert plan.errors == {}
+
+
+def test_calls_that_do_not_fit_side_by_side_run_one_after_the_other(costs: Callable) -> None:
+    exe = threaded(layers())
+    costs(lambda _, sizes, lanes: float(sizes["N"]))
+    requests = [*rows_of([200]), *rows_of([150])]
+    assert exe.plan_many(requests).lanes == 2
+    plan = exe.plan_many(requests, bytes=exe.memory(N=200).of_call)
+    assert (plan.lanes, plan.errors) == (1, {})
+
+
+def test_halves_keep_the_bounds_of_a_batch() -> None:
+    exe = bucketize.compile(layers(Symbol("N", 16, 64)))
+    (request,) = rows_of([64])
+    most = exe.memory(N=30).of_call + 30 * WIDTH * 4
+    assert [len(c.rows) for c in exe.plan_many([request], bytes=most).calls] == [16] * 4
+    too_few = exe.memory(N=16).of_call - 1
+    plan = exe.plan_many([request], bytes=too_few)
+    assert (plan.calls, list(plan.errors)) == ((), [0])
+
+
+def test_parts_that_nothing_serves_are_no_way_to_fit() -> None:
+    mod = dispatch(layers(), lambda _: {"x": {0: [(48, 65)]}}, fallback=False)
+    exe = bucketize.compile(mod)
+    plan = exe.plan_many(rows_of([64]), bytes=exe.memory(N=64).of_call - 1)
+    assert plan.calls == ()
+    assert str(plan.errors[0]).startswith("no part of it that nothing refuses takes")
+
+
+def test_what_nothing_serves_costs_the_others_no_time() -> None:
+    mod = dispatch(layers(Symbol("N", 1, 256)), lambda _: {"x": {0: [(1, 41)]}}, fallback=False)
+    exe = bucketize.compile(mod)
+    done = dict(exe.stream_many(rows_of(list(range(1, 100))), all_s=60))
+    assert [type(done[i]) for i in range(99)] == [list] * 40 + [NoBucketError] * 59
+
+
+def test_requests_that_are_refused_alone_are_refused_among_others(costs: Callable) -> None:
+    mod = dispatch(layers(), lambda _: {"x": {0: [(8, 65)]}}, fallback=False)
+    exe = bucketize.compile(mod)
+    costs(lambda _, sizes, lanes: 1.0 if sizes["N"] >= 8 else np.inf)
+    requests = [*rows_of([4] * 4), *rows_of([8] * 3)]
+    assert [len(call.rows) for call in exe.plan_many(requests).calls] == [0] * 4 + [24]
+    with pytest.raises(RequestsError, match="4 of 7 requests failed"):
+        exe.run_many(requests)
+
+
+def test_time_begins_when_the_list_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    exe = bucketize.compile(layers())
+    planned = Many._planned
+
+    def slow(*args: object) -> object:
+        time.sleep(0.15)
+        return planned(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Many, "_planned", slow)
+    with pytest.raises(RequestsError, match="not begun"):
+        exe.run_many(rows_of([1]), all_s=0.1)
+
+
+def test_sequences_are_asked_for_by_all_their_elements() -> None:
+    graph = "(seq(float[N, 4]) xs) => (y) { y = ConcatFromSequence<axis = 0>(xs) }"
+    exe = threaded(bucketize.from_onnx(parse(graph)))
+    ones = [np.ones((n, 4), np.float32) for n in (2, 3)]
+    results = exe.run_many([{"xs": ones[:1] * 2}, {"xs": ones}, {"xs": ones[1:]}])
+    assert [r[0].shape for r in results] == [(4, 4), (5, 4), (3, 4)]
+
+
 # --- as they come, and side by side -------------------------------------------------------------
 
 
@@ -278,6 +427,33 @@ def test_requests_come_as_their_calls_end_and_no_other_is_run(
     check(first, exe.run(**requests[0]), requests[0]["mask"])
     done = dict(coming)
     assert [isinstance(done[i], list) for i in (1, 2, 3)] == [False, True, True]
+
+
+def test_what_was_served_is_counted_and_nothing_else() -> None:
+    exe = bucketize.compile(layers())
+    coming = exe.stream_many(rows_of([1, 2, 3, 4]))
+    next(coming)
+    coming.close()  # type: ignore[attr-defined]  # a generator
+    assert exe.traffic is not None
+    assert exe.traffic.histogram("N") == {1: 1}
+
+
+def test_no_memory_to_put_rows_together(costs: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    exe = bucketize.compile(layers())
+    costs(lambda _, sizes, lanes: 1.0)
+
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    for name in ("arguments", "deal"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"bucketize.many.together.Together.{name}", full)
+            if name == "arguments":
+                with pytest.warns(BucketizeWarning, match="no memory to put 2 rows together"):
+                    assert len(exe.run_many(rows_of([1, 1]))) == 2
+            else:
+                with pytest.raises(RequestsError, match="no memory for the results of requests"):
+                    exe.run_many(rows_of([1, 1]))
 
 
 def threaded(mod: Module) -> Executable:
@@ -315,6 +491,45 @@ def test_side_by_side_no_request_is_lost_with_another(costs: Callable) -> None:
     next(coming)
     coming.close()  # type: ignore[attr-defined]  # a generator
     assert not [t for t in threading.enumerate() if t.name.startswith("bucketize requests")]
+
+
+def test_side_by_side_each_call_has_one_thread(
+    costs: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exe = threaded(layers())
+    costs(lambda _, sizes, lanes: float(sizes["N"]))
+    ran: list[bool] = []
+    run = Serving.run
+
+    def noted(self: Serving, *args: Any) -> Any:
+        ran.append(args[3])
+        return run(self, *args)
+
+    monkeypatch.setattr(Serving, "run", noted)
+    exe.run_many([*rows_of([20]), *rows_of([15])])
+    assert ran == [True, True]
+
+
+def test_models_are_asked_for_calls_as_they_run() -> None:
+    program = threaded(layers()).program
+    costs = Costs(program, True)
+    sizes = {"N": 100_000}
+    shared = predictions(program, [sizes])[0].seconds
+    assert costs.seconds("main", [sizes], 1) == [pytest.approx(WAITING * shared)]
+    alone = predictions(replace(program, target=program.target.crowded), [sizes], threads=1)
+    assert costs.seconds("main", [sizes], 2) == [alone[0].seconds]
+    single = bucketize.compile(layers()).program
+    assert Costs(single, True).seconds("main", [sizes], 1) == [
+        predictions(single, [sizes])[0].seconds
+    ]
+
+
+def test_costs_that_are_forgotten_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bucketize.many.costs.MOST", 2)
+    costs = Costs(bucketize.compile(layers()).program, True)
+    points = [{"N": n} for n in (1, 2, 3, 4000)]
+    first = costs.seconds("main", points, 1)
+    assert first == costs.seconds("main", points, 1) == sorted(first)
 
 
 def test_one_thread_computes_what_all_do() -> None:

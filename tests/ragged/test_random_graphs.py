@@ -7,7 +7,6 @@ and tables as long as a batch.
 from __future__ import annotations
 
 import os
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -65,8 +64,7 @@ def is_packed(mod: Module, inputs: list[Array], lengths: list[int]) -> bool:
     except BucketizeError:
         return False
     fn = packed.functions["main[ragged]"]
-    routine = SimpleNamespace(name=fn.name, params=fn.params, fn=fn)
-    together = Packed.of(routine, mod.main.params, Costs(None, False))
+    together = Packed.of(fn, mod.main.params, Costs(None, False), leaves_out=True)
     requests = {i: row(mod, inputs, i, n) for i, n in enumerate(lengths)}
     try:
         wanted = {i: evaluate_module(mod, *own) for i, own in requests.items()}

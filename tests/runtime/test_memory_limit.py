@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -109,6 +112,9 @@ def test_memory_that_nobody_borrows_is_given_back(
         clock[0] = seconds
         pool.take_back(pool.lend())
     assert list(pool._idle) == arenas[2:]
+    clock[0] = 33  # it was borrowed since
+    pool.take_back(pool.lend())
+    assert list(pool._idle) == arenas[2:]
 
 
 def test_small_memory_stays(clock: list[float]) -> None:
@@ -186,10 +192,10 @@ def test_what_cannot_be_cut_is_refused_with_the_numbers() -> None:
     exe.limit(told.weights + told.of_call)
     np.testing.assert_array_equal(exe.run(x)[0], want[0])
     exe.limit(told.weights + told.of_call - 1)
-    with pytest.raises(ShapeError, match=f"it takes {told.of_call:,} bytes, and bytes="):
+    with pytest.raises(ShapeError, match=f"the call takes {told.of_call:,} bytes, and"):
         exe.run(x)
     with pytest.raises(ShapeError, match=r"the call takes [\d,]+ bytes, and [\d,]+ are left by a"):
-        exe._serving.gated("main", [x])
+        exe.run_clone("main", x)
     assert exe.run(x[:5])[0].shape == (5, 64)
 
 
@@ -240,6 +246,63 @@ def test_a_call_that_fails_gives_its_room_back() -> None:
         gate.room(11, 0).__enter__()
 
 
+def test_another_limit_is_that_of_calls_that_wait() -> None:
+    exe = mlp()
+    exe.limit(1 << 30)
+    gate = exe._serving.gate
+    assert gate is not None
+    order: list[str] = []
+    with gate.room(1 << 29, 0):
+        exe.limit((1 << 29) + 10)
+        assert exe._serving.gate is gate
+        thread = threading.Thread(target=lambda: (exe.run(data(1)), order.append("waited")))
+        thread.start()
+        while not gate._waiting:
+            time.sleep(0.001)
+        assert order == []
+        exe.limit(1 << 30)
+        thread.join(10)
+        assert order == ["waited"]
+    with gate.room(1 << 30, 0):
+        thread = threading.Thread(target=lambda: order.append(refusal(exe)))
+        thread.start()
+        while not gate._waiting:
+            time.sleep(0.001)
+        gate.change(10)
+        thread.join(10)
+    assert order[1].startswith("the call takes")
+
+
+def refusal(exe: Executable) -> str:
+    with pytest.raises(ShapeError) as e:
+        exe._serving.gated("main", [data(1)])
+    return str(e.value)
+
+
+def test_a_child_of_a_fork_waits_for_no_call_of_its_parent() -> None:
+    gate = Gate(10)
+    with gate.room(10, 0):
+        child = os.fork()
+        if child == 0:
+            with gate.room(10, 0):
+                os._exit(0)
+        end = time.monotonic() + 10
+        while (done := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < end:
+            time.sleep(0.01)
+    if done == (0, 0):
+        os.kill(child, signal.SIGKILL)
+    assert done == (child, 0)
+
+
+def test_what_was_replaced_is_let_go() -> None:
+    exe = mlp()
+    exe.plan_many([{"data": data(1)}])
+    before = weakref.ref(exe.image)
+    exe.replace(mlp())
+    exe.run(data(1))
+    assert before() is None
+
+
 def test_limits_that_are_none_and_weights_that_pass_them() -> None:
     exe = mlp()
     for wrong in (0, True, 1.5):
@@ -247,6 +310,8 @@ def test_limits_that_are_none_and_weights_that_pass_them() -> None:
             exe.limit(wrong)  # type: ignore[arg-type]
     with pytest.raises(CompileError, match=r"weights take .* bytes, more than a limit of 1,000"):
         exe.limit(1000)
+    with pytest.raises(ArgumentError, match="limit_bytes: expected a number from 1, got 0"):
+        bucketize.compile(bucketize.from_onnx(zoo.build("mlp")), limit_bytes=0)
     with pytest.raises(CompileError, match="weights take"):
         bucketize.compile(bucketize.from_onnx(zoo.build("mlp")), limit_bytes=1000)
     limited = bucketize.compile(bucketize.from_onnx(zoo.build("mlp")), limit_bytes=1 << 30)

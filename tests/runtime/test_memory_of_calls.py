@@ -11,6 +11,7 @@ from bucketize import ops, zoo
 from bucketize.errors import NoBucketError, ShapeError
 from bucketize.executable import Executable
 from bucketize.ir import Builder, Module, Var
+from bucketize.link.memory import ARENAS
 from bucketize.types import Symbol, tensor
 from dispatchers import uniform_dispatcher
 
@@ -74,6 +75,16 @@ def test_sizes_that_nothing_serves() -> None:
     )
     with pytest.raises(NoBucketError):
         bucketize.compile(mod).memory(N=9)
+
+
+def test_of_branches_the_larger_counts() -> None:
+    exe = bucketize.compile(bucketize.ragged(bucketize.from_onnx(zoo.build("bert-mini"))))
+    told = exe.memory(B=1, S=300)
+    ids = np.ones((1, 300), np.int64)
+    ARENAS.trim()
+    exe.run(ids, np.ones_like(ids))
+    assert ARENAS._idle[0].most <= told.arena
+    assert set(told.unknown) <= {"call", "nonzero", "run"}
 
 
 def test_as_text() -> None:
