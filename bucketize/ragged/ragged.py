@@ -108,12 +108,12 @@ def packed_of(mod: Module) -> Function:
     if is_dispatched(original, mod):
         raise RaggedError("it is dispatched to clones that are padded, and has no original")
     main = name_dims(replace(original, name="main"))
-    module = Module({"main": main})
+    module = mod.replace(main)
     if any("mask" in p.name.lower() for p in main.params):
         return ragged(module).functions[ragged_name("main")]
     shapes = [p.type.shape for p in main.params if p.type.is_tensor]
     starts = [s[:2] for s in shapes if len(s) > 1 and all(isinstance(d, Symbol) for d in s[:2])]
-    why, notes = "no input is called a mask, or has tokens behind its batch", list[str]()
+    why, notes = "no input is called a mask, or has tokens behind its batch", tuple[str, ...]()
     for axis in dict.fromkeys(str(tokens) for _, tokens in starts):
         try:
             return ragged(module, axis=axis).functions[ragged_name("main")]
