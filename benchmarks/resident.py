@@ -32,7 +32,7 @@ THREADS = 4
 MOST = {"bert-mini": {"B": 4, "S": 512}, "mobilenetv2": {"N": 4, "H": 512, "W": 512}}
 STEPS = {"H": 32, "W": 32}
 LEAST = {"H": 32, "W": 32}
-QUIET_S = 15.0  # of small calls, at the end
+QUIET_S = 25.0  # of small calls, at the end: memory is kept for up to twenty
 OURS, WITHOUT = "bucketize", "onnxruntime without arena"
 SIDES = (OURS, "onnxruntime", WITHOUT, "openvino")
 
@@ -114,11 +114,12 @@ def sides(names: tuple[str, ...], model: str, calls: int) -> Iterator[tuple[str,
 
 @click.command()
 @click.option("-m", "--model", "models", multiple=True, type=click.Choice(list(MOST)))
+@click.option("-s", "--side", "names", multiple=True, type=click.Choice(SIDES))
 @click.option("--calls", type=click.IntRange(THREADS), default=100_000, show_default=True)
-def main(models: tuple[str, ...], calls: int) -> None:
+def main(models: tuple[str, ...], names: tuple[str, ...], calls: int) -> None:
     """Print what each side has at most, and in the end."""
     for model in models or MOST:
-        for side, mib in sides(SIDES, model, calls):
+        for side, mib in sides(names or SIDES, model, calls):
             told = f", {mib['predicted']:.0f} predicted" if side == OURS else ""
             click.echo(f"{model}, {side}: {mib['most']:.0f} MiB{told}; {mib['end']:.0f} in the end")
 
