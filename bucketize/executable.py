@@ -244,7 +244,7 @@ class Executable:
             all_s: for all of them; a call that is expected to end later is not begun.
 
         Returns:
-            The results of each, in order; at tokens that are hidden they are 0.
+            The results of each, in order; of a ragged module they are 0 at tokens that are hidden.
 
         Raises:
             ArgumentError: one request in place of a list, or a limit that is no number above 0.
@@ -402,7 +402,7 @@ class Executable:
         A call that would pass that waits for others; one that would alone is cut, where its rows
         are proved to keep apart, or refused. What callers hold, inputs and results that were
         returned, is not counted; nor is a `context` of one's own, nor what contexts keep between
-        calls of the same shapes, which `trim` gives back. To look costs some microseconds a call.
+        calls of the same shapes, which `trim` gives back. To look costs 10 to 40 us a call.
 
         Args:
             bytes: None: there is no limit.
@@ -419,8 +419,8 @@ class Executable:
     def trim(self) -> int:
         """Give back memory that no call uses: arenas of this process, contexts of this executable.
 
-        What calls need is taken anew. Without it, memory that no call needed for ten seconds is
-        given back as calls go on.
+        What calls need is taken anew. Without it, memory that no call needed for ten to twenty
+        seconds is given back as calls go on.
 
         Returns:
             Bytes of the arenas.

@@ -57,7 +57,7 @@ class Delivery:
                 left[i] -= 1
                 if not left[i]:
                     results = self._results.pop(i, None)
-                    yield i, self._errors.get(i) or results or []
+                    yield i, self._errors[i] if results is None or i in self._errors else results
 
     def _outcomes(self) -> Iterator[_Outcome]:
         """Calls as they end; no more are begun than run side by side."""

@@ -12,6 +12,7 @@ from bucketize.errors import NoBucketError, ShapeError
 from bucketize.executable import Executable
 from bucketize.ir import Builder, Module, Var
 from bucketize.link.memory import ARENAS
+from bucketize.runtime.memory import Memory
 from bucketize.types import Symbol, tensor
 from dispatchers import uniform_dispatcher
 
@@ -88,4 +89,9 @@ def test_of_branches_the_larger_counts() -> None:
 
 
 def test_as_text() -> None:
-    assert str(mlp().memory(N=1)).startswith("weights ")
+    told = Memory(3 << 19, 1 << 20, 0, 1 << 19, ("nonzero", "loop"))
+    assert str(told) == (
+        "weights 1.5 MiB, arena 1.0 MiB, between 0.0 MiB, results 0.5 MiB; not counted: nonzero, "
+        "loop"
+    )
+    assert told.of_call == 3 << 19
