@@ -7,8 +7,10 @@ import os
 import signal
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,8 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 HANG_S = 900.0
+
+SHARE_OF_SWEEP = 4
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +109,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="accept the new golden text")
     told = "how many graphs, or models, each fuzz test draws, in place of its small share"
     parser.addoption("--graphs", type=int, help=told)
+    told = f"every case of a sweep, not one of {SHARE_OF_SWEEP}"
+    parser.addoption("--every-case", action="store_true", help=told)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the cases of sweeps out that are not of this run's share."""
+    if config.getoption("--every-case") or config.getoption("--update-golden"):
+        return
+    sweeps = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sweep"):
+            sweeps[item.nodeid.partition("[")[0]].append(item)
+    kept = {item for cases in sweeps.values() for item in share(cases)}
+    left_out = [item for cases in sweeps.values() for item in cases if item not in kept]
+    config.hook.pytest_deselected(items=left_out)
+    dropped = set(left_out)
+    items[:] = [item for item in items if item not in dropped]
+
+
+def share(cases: list[pytest.Item]) -> list[pytest.Item]:
+    """The cases of a sweep whose names' digests are least: no row or column of a table is lost.
+
+    One that is asked for by its name is run.
+    """
+    by_digest = sorted(cases, key=lambda case: sha256(case.name.encode()).digest())
+    return by_digest[: -(-len(cases) // SHARE_OF_SWEEP)]
 
 
 class Failures:

@@ -82,6 +82,7 @@ def figure_of(name: str) -> Figure:
     return FIGURES[name]()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", FIGURES)
 def test_everything_is_inside_the_frame(name: str) -> None:
     figure = figure_of(name)

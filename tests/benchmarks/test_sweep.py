@@ -163,6 +163,7 @@ def test_an_error_of_ours_is_none_of_an_engine(ab: None) -> None:
         Cell("mlp", {"N": 2}, 1).rows(sides(bucketize=broken), {}, 1, (1.0, 2))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("name", "sizes"),
     [
@@ -260,6 +261,7 @@ def test_ones_are_put_where_they_are_asked_for() -> None:
     assert eager.unsqueezed([], [0]) == [1]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["mlp", "bert-mini", "mobilenetv2", "resnet18"])
 def test_torch_computes_the_same(name: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")

@@ -141,6 +141,7 @@ def imported(graph: str) -> Module:
     return bucketize.from_onnx(model, bounds={n: BOUNDS[n] for n in symbols})
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PADS)
 def test_a_model_that_may_be_padded(name: str) -> None:
     module = imported(PADS[name])

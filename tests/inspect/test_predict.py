@@ -103,6 +103,7 @@ def test_a_profile_has_the_prediction_beside_each_time() -> None:
     assert frame.attrs["predicted_s"] == pytest.approx(found.seconds)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", zoo.NAMES)
 def test_every_kernel_of_the_zoo_is_predicted(name: str) -> None:
     mod = bucketize.from_onnx(shallow(name))

@@ -172,6 +172,7 @@ def product_loops(kind: str, schedule: Schedule, target: Target, on: Processor) 
     return [loop for loop in loops if ".tile" in loop.function]
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 @ALL
 @pytest.mark.parametrize("kind", PRODUCTS)
@@ -197,6 +198,7 @@ def test_sums_of_products_stay_in_registers(kind: str, processor: Processor) -> 
             assert height > 6 or len(loop.on_stack) <= (3 if image else 1), where
 
 
+@pytest.mark.sweep
 @ALL
 @pytest.mark.parametrize("strides", [(1, 1), (2, 2)])
 def test_sums_of_depthwise_convolutions_stay_in_registers(
@@ -216,6 +218,7 @@ def test_sums_of_depthwise_convolutions_stay_in_registers(
         assert len(loop.spilled) <= 2, width
 
 
+@pytest.mark.sweep
 @ALL
 def test_sums_of_attention_stay_in_registers(processor: Processor) -> None:
     """Of both products, at every height of their tiles; of the softmax, where there are 32."""
@@ -244,6 +247,7 @@ def test_low_tiles_wait_for_no_sum_and_fetch_all_that_they_read(processor: Proce
         assert turn.fetched * LINE == steps * 2 * target.lanes * FLOAT_BYTES
 
 
+@pytest.mark.sweep
 @ALL
 def test_a_tile_of_six_rows_that_is_alone_fetches_all_that_it_reads(processor: Processor) -> None:
     target = target_of(processor)
@@ -317,6 +321,7 @@ def test_arm_spends_little_on_the_way_to_a_tile(name: str) -> None:
     assert len(loop.lines) <= 72
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", IN_PAIRS)
 @pytest.mark.parametrize("name", ["neoverse-v1", "neoverse-n2", "cooperlake"])
 def test_a_turn_multiplies_pairs_and_keeps_sums_in_registers(kind: str, name: str) -> None:

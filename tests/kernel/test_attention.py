@@ -107,6 +107,7 @@ def sized(rows: int, keys: int, depth: int, features: int, heads: int = 2) -> di
 ROWS = (1, 2, 15, 16, 17, 64, 100, 130)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
 @pytest.mark.parametrize("of", [PER_KEY, IN_PLACE], ids=["exported", "in place"])
 def test_attention_equals_its_group(of: Case, target: Target) -> None:
@@ -304,6 +305,7 @@ MASKS = [
 ENDS = ([1], [5, 6, 23], [17, 17, 34, 130], [64, 128, 129])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
 @pytest.mark.parametrize(("make", "types"), [(segmented, SQUARE), (apart, BESIDE)])
 def test_segments_are_attention_of_their_own(make: Any, types: Any, target: Target) -> None:
@@ -447,6 +449,7 @@ def through(load: Workload, args: list[Array], target: Target = TARGETS[0]) -> A
     return run(attention.TEMPLATE, load, schedule, args, target, LONG)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
 @pytest.mark.parametrize("low", [-math.inf, float(np.finfo(np.float32).min)])
 def test_keys_that_come_later_are_not_read(low: float, target: Target) -> None:

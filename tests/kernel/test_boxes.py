@@ -63,6 +63,7 @@ def operands(most: int, overlap: float, least: float) -> dict[str, Array]:
 SIZES = [(1, 1, 0), (0, 2, 5), (2, 0, 5), (1, 1, 1), (2, 3, 17), (1, 2, 300), (1, 1, 1500)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("center", [False, True])
 @pytest.mark.parametrize("kind", ["any", "ties", "far", "wide", "points", "negative", "nan scores"])
 def test_boxes_are_those_of_onnxruntime(kind: str, center: bool) -> None:

@@ -202,6 +202,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_op_in_a_kernel_of_another(name: str, target: Target) -> None:
@@ -225,6 +226,7 @@ PIECEWISE = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PIECEWISE)
 def test_what_depends_on_the_sign_joins_a_convolution(name: str) -> None:
     model = parse(

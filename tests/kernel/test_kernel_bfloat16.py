@@ -21,6 +21,8 @@ from bucketize.machine.target import Processor, Target, host, target_of
 from bucketize.op import Array
 from bucketize.types import Dim, Symbol, tensor
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 N, M, H, W = Symbol("N", 0), Symbol("M"), Symbol("H"), Symbol("W")
 COOPER = "avx512f avx512bw avx512dq avx512vl avx512bf16"
 ABLE = Processor(
@@ -74,6 +76,7 @@ def schedules(
     return [template.default(load, target), some[0], some[-1]]
 
 
+@pytest.mark.sweep
 @ON_EACH
 def test_products_are_those_of_the_reference(
     target: Target, monkeypatch: pytest.MonkeyPatch
@@ -86,6 +89,7 @@ def test_products_are_those_of_the_reference(
             check(load, args, {"N": rows}, schedule, TEMPLATE)
 
 
+@pytest.mark.sweep
 @ON_EACH
 def test_convolutions_are_those_of_the_reference(
     target: Target, monkeypatch: pytest.MonkeyPatch

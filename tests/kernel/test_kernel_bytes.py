@@ -53,6 +53,7 @@ def by_known(x: str, y: str, depth: int, columns: int, *batch: Dim) -> Workload:
     return replace(workload(ops.matmul_integer, *types), constant=(False, True))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.name}-lanes{t.lanes}")
 @pytest.mark.parametrize(("x", "y"), SIGNS)
 def test_sums_are_exact_at_every_schedule(
@@ -103,6 +104,7 @@ def by_filters(x: str, y: str, image: tuple[Dim, ...], w: tuple[int, ...], **at:
     return replace(load, constant=(False, True))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"{t.name}-lanes{t.lanes}")
 @pytest.mark.parametrize(("x", "y"), SIGNS)
 def test_convolutions_are_exact_at_every_schedule(
@@ -132,6 +134,7 @@ def test_images_in_other_layouts_and_weights_that_are_not_known_are_declined() -
 # --- what is chosen ------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("x", "y"), SIGNS)
 def test_what_is_not_known_is_multiplied_in_loops(x: str, y: str) -> None:
     load = workload(ops.matmul_integer, tensor(x, M, N, K), tensor(y, M, K, 33))

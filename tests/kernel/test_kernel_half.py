@@ -17,6 +17,8 @@ from bucketize.op import Array, Op
 from bucketize.ops.sample import Sample, samples
 from bucketize.types import tensor
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 FINITE = np.sort(HALVES[np.isfinite(HALVES)]).astype(np.float64)
 TIES = (FINITE[1:] + FINITE[:-1]) / 2
@@ -131,6 +133,7 @@ def test_halves_have_kernels() -> None:
     assert {signature(c) for c in TAKEN} == {signature(c) for c in NATIVE_CASES}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", TAKEN, ids=str)
 def test_a_kernel_is_its_op_in_halves(case: Sample) -> None:
     load, rng = workload_of(case), np.random.default_rng(7)

@@ -60,6 +60,7 @@ CASES = [
 SIZES = (1, 3, 9, 40)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_kernel_is_its_op_at_every_schedule(case: Sample) -> None:
     load, rng = workload_of(case), np.random.default_rng(7)
@@ -195,6 +196,7 @@ def test_topk_of_lines_of_any_length(axis: int, largest: bool, sorted_: bool) ->
             check(load, [x], {"N": shape[0], "M": shape[1], "C": shape[2], "K": count})
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
 @pytest.mark.parametrize("dtype", sorted(DTYPES))
 def test_topk_of_every_dtype(dtype: str, largest: bool) -> None:
@@ -249,6 +251,7 @@ EDGES = [(3, 270, 70), (1, 65, 257), (2, 31, 15), (2, 17, 5), (3, 5, 17), (1, 7,
 """More than a part along both axes, just more, and what takes the smaller tiles, or none."""
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("axes", "shapes"),
     [
@@ -304,6 +307,7 @@ def test_columns_come_from_rows(edge: int, size: int) -> None:
     np.testing.assert_array_equal(found, rows.T)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
 @pytest.mark.parametrize("few", [2, 3, 4, 5])
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def drawn(dtype: str, *shape: int, seed: int = 0) -> Array:
 EXTENTS = [(1, 1, 1), (1, 9, 300), (3, 0, 5), (4, 4, 256), (5, 64, 1), (33, 67, 257), (70, 130, 31)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_matrices_of_any_dtype_and_size(dtype: str) -> None:
     load = workload(ops.matmul, tensor(dtype, N, K), tensor(dtype, K, M))
@@ -46,6 +47,7 @@ def test_matrices_of_any_dtype_and_size(dtype: str) -> None:
         check(load, args, {"N": n, "K": k, "M": m})
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("left", "right"),
     [((5,), (5,)), ((2, 3), (3,)), ((3,), (2, 3)), ((2, 1, 3), (4, 1)), ((), (2, 3))],
@@ -147,6 +149,7 @@ LAYOUTS = [
 """Both of one dtype, and each dtype: what numbers are summed as is nothing to the layout."""
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("dtype", "layout"), LAYOUTS)
 @pytest.mark.parametrize("case", WINDOWS, ids=lambda c: str(c[0]))
 def test_convolutions(case: Any, dtype: str, layout: str) -> None:
@@ -158,6 +161,7 @@ def test_convolutions(case: Any, dtype: str, layout: str) -> None:
     check(conv(dtype, [ANY] * 4, [ANY] * 4, layout=layout, **attrs), [x, w], {})
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("case", [c for c in WINDOWS if "pads" in c[0]], ids=lambda c: str(c[0]))
 def test_pads_times_what_is_not_finite(case: Any, layout: str) -> None:
@@ -230,6 +234,7 @@ def convnet(dtype: str) -> Function:
     return b.function("main", [x, w], [b.emit(ops.reduce_mean, h, axes=(2, 3))])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("net", [mlp, convnet])

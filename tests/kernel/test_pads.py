@@ -34,6 +34,7 @@ def padded(pads: tuple[tuple[int, int], ...], mode: str, dtype: str) -> Function
     return b.function("main", [x], [b.emit(ops.pad, x, pads=pads, mode=mode)])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", list(PADS))
 @pytest.mark.parametrize("mode", MODES)
 def test_what_is_inside_is_copied_and_the_rest_is_of_it(name: str, mode: str) -> None:

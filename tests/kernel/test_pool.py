@@ -73,6 +73,7 @@ def checked(load: Any, x: Array, env: Mapping[str, int], target: Any = TARGETS[0
         check(load, [between_nans(x)], env, template=made)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
 @pytest.mark.parametrize("attrs", WINDOWS, ids=range(len(WINDOWS)))
 @pytest.mark.parametrize("name", OPS)

@@ -40,6 +40,7 @@ def same(mod: Module, *inputs: Array, threads: int) -> None:
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", JOINS)

@@ -297,6 +297,7 @@ SAMPLED = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("case", "target"), SAMPLED)
 def test_a_kernel_is_its_group_at_a_sampled_schedule(case: Case, target: Target) -> None:
     choices = legal(case.template, case.workload(), target)
@@ -304,6 +305,7 @@ def test_a_kernel_is_its_group_at_a_sampled_schedule(case: Case, target: Target)
     check(case, random.Random(seed).choice(choices), target)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
 def test_a_kernel_is_its_group_at_the_default_schedule(case: Case) -> None:
     load, template = case.workload(), case.template
@@ -346,6 +348,7 @@ def test_pads_times_what_is_not_finite_are_no_numbers(target: Target, value: flo
     np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
 @pytest.mark.parametrize("case", PADDED, ids=range(len(PADDED)))
 def test_pads_are_not_read(case: Case, target: Target) -> None:

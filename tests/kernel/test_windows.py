@@ -20,6 +20,8 @@ from bucketize.op import Op
 from bucketize.ops.sample import Sample, samples
 from bucketize.types import Dim, Symbol, TensorType
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 SMALL = {"N": 1, "C": 3, "D": 5, "H": 6, "W": 7}
 LARGE = {"N": 2, "C": 8, "D": 8, "H": 9, "W": 5}
 VOLUME = "(float[N, C, D, H, W] x) => (y) "
@@ -121,6 +123,7 @@ CASES = {
 FITTING = {"I": 2, "J": 3, "K": 4}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", CASES)
 def test_windows_are_those_of_onnxruntime(case: str) -> None:
     agrees(parse(CASES[case], opset=21))
@@ -187,6 +190,7 @@ def test_columns_and_images_of_run_time_extents() -> None:
 LOWERED = (ops.conv3d, ops.max_pool3d, ops.avg_pool3d, ops.conv_transpose, ops.deform_conv2d)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", [s for op in LOWERED for s in samples(op)], ids=str)
 def test_executables_do_what_the_op_means(case: Sample) -> None:
     """Of any sizes, of nothing, too."""

@@ -182,6 +182,7 @@ IMAGES = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
 @pytest.mark.parametrize("m", NUMBERS)
 def test_a_convolution_is_the_reference_at_any_size(m: int, target: Target) -> None:
@@ -213,6 +214,7 @@ LINES = [
 """Every m at every width, each of them by windows of both directions."""
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("m", "kernel", "target"), LINES)
 def test_windows_of_one_line_are_filtered_along_it(
     m: int, kernel: tuple[int, int], target: Target
@@ -248,6 +250,7 @@ STRIDED = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
 @pytest.mark.parametrize(("one", "numbers"), [*WINDOWS, *STRIDED])
 def test_other_windows_and_strides_are_filtered(
@@ -281,6 +284,7 @@ def test_a_part_writes_its_own_panels_only() -> None:
     assert np.isnan(np.delete(out, slice(16, 32), axis=3)).all()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("make", [biased, residual, long])
 @pytest.mark.parametrize("m", NUMBERS)
 def test_what_follows_is_fused(m: int, make: Make) -> None:
@@ -296,6 +300,7 @@ def static(shape: tuple[int, ...], *weights: int, **attrs: Any) -> Workload:
     return Case(TEMPLATE, make, (shape, weights), ({},), (1,)).workload()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", TARGETS[:2], ids=lambda t: f"lanes{t.lanes}")
 def test_every_legal_schedule_of_a_known_size(target: Target) -> None:
     """Where the size is known, only the tiles that it asks for are written."""

@@ -17,6 +17,8 @@ from bucketize.kernel.winograd import template as winograd
 from bucketize.machine.target import Target
 from bucketize.op import Array
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 Arrays = list[Array]
 
 PAIRS = [
@@ -119,6 +121,7 @@ def draws(draw: st.DrawFn) -> Draw:
     return Draw((*image, groups * inner), (out, inner, *kernel), groups, scale, plants, pads)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("m", "target"), PAIRS)
 @given(drawn=draws(), seed=st.integers(0, 999), parts=st.integers(1, 4))
 def test_any_values_are_as_the_direct_kernel_has_them(
@@ -132,6 +135,7 @@ def test_any_values_are_as_the_direct_kernel_has_them(
     both.agree([image, weights], sizes_of(image), parts)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("window", "m", "target"), OTHERS)
 @given(drawn=draws(), seed=st.integers(0, 999))
 def test_any_values_under_other_windows_are_as_the_direct_kernel_has_them(
@@ -238,6 +242,7 @@ def test_weights_that_are_not_finite_spoil_their_own_channel(m: int, value: floa
     beside(m, TARGETS[1], image.shape, 40).agree([image, weights], sizes_of(image))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("make", [residual, long])
 @pytest.mark.parametrize("m", NUMBERS)
 def test_what_follows_is_done_once(m: int, make: Any) -> None:
@@ -322,6 +327,7 @@ def test_rounding_is_a_small_share_of_the_greatest_result(m: int, weights: str, 
         alike(got, want, 1e-4)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("window", "m", "target"), OTHERS)
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize("image", IMAGES)

@@ -218,6 +218,7 @@ def random_chain(seed: int) -> Function:
     return chain.fn(*[kept] * int(rng.integers(2)))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(20))
 def test_any_chain(seed: int) -> None:
     fn, found = random_chain(seed), set()

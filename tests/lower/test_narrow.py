@@ -67,6 +67,7 @@ def loaded(case: str) -> Function:
     return from_onnx(CASES[case][0], bounds={"N": (1, 8)}).main
 
 
+@pytest.mark.sweep
 @EACH
 def test_a_model_is_what_the_reference_says(case: str) -> None:
     """On this machine, whatever it has."""

@@ -91,6 +91,7 @@ def sizes_of(layer: Layer) -> list[tuple[int, ...]]:
     return [tuple((5, 4, 6)[:n]), tuple((1, 3, 2)[:n]), tuple((2, 1, 1)[:n])]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", LAYERS)
 def test_what_is_not_finite_spreads_as_far_as_the_weights(name: str) -> None:
     layer = LAYERS[name]
@@ -98,6 +99,7 @@ def test_what_is_not_finite_spreads_as_far_as_the_weights(name: str) -> None:
     agree(layer, *sizes_of(layer), known=True, weights=weights)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("name", LAYERS)
 def test_weights_that_are_not_finite_meet_the_image_alone(name: str, known: bool) -> None:

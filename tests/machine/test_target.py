@@ -169,6 +169,7 @@ def run(most: str, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", NARROWER)
 def test_a_restricted_process_compiles_for_its_vectors_alone(name: str, tmp_path: Path) -> None:
     done = run(name, "-c", SCRIPT, str(tmp_path))
@@ -226,6 +227,7 @@ def test_a_program_runs_where_all_that_it_needs_is(name: str) -> None:
     assert not replace(like, features="").runs_on(like)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", FOREIGN)
 def test_a_program_of_another_processor_is_saved_and_not_run(name: str, tmp_path: Path) -> None:
     path, here = tmp_path / "net.bkt", host().name

@@ -70,6 +70,7 @@ def cases(composite: Composite) -> list[tuple[Arrays, list[np.ndarray]]]:
     return [(i, [np.asarray(r) for r in oracle.run(None, i)]) for i in drawn]
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ALL)
 def test_composites(name: str) -> None:

@@ -14,6 +14,8 @@ from bucketize import zoo
 from bucketize.ir import Const
 from dispatchers import log_dispatcher, uniform_dispatcher
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 Cuts = dict[str, list[tuple[int, int]]]  # symbol -> its intervals
 
 IMAGES: Cuts = {"N": [(1, 2), (2, 3)], "H": [(33, 40), (40, 48)]}

@@ -578,6 +578,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("seed", range(metafunc.config.getoption("--graphs") or SHARE))
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore")
 def test_random_graphs(seed: int) -> None:
     fuzz(seed)

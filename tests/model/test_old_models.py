@@ -266,6 +266,7 @@ NETS: dict[str, tuple[Net, Sequence[int], Any, Any]] = {
 CASES = [(name, opset) for name, (_, opsets, *_) in NETS.items() for opset in opsets]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "opset"), CASES)
 def test_old_nets(name: str, opset: int) -> None:
     net = NETS[name][0]
@@ -307,6 +308,7 @@ def test_converted_nets(name: str, opset: int, target: int) -> None:
         agree(evaluate_module(module, **inputs), want, TOLERANCE)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["squeezenet", "bert"])
 def test_nets_of_halves(name: str) -> None:
     model = Writer(OLDEST, HALF).model(NETS[name][0])

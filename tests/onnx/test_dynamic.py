@@ -234,6 +234,7 @@ def imported(model: onnx.ModelProto) -> Module:
     return module
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CASES)
 def test_operands_known_at_run_time(name: str) -> None:
     """Interpreted, compiled, and once they are constants static: as onnxruntime has it."""

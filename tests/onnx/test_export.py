@@ -591,6 +591,7 @@ def compare(mod: Module, cases: list[tuple[Arrays, Any]], tolerance: float, most
             agree(got, want, tolerance, most)
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore")
 def test_random_graphs(seed: int) -> None:
     graph = test_fuzz.Graph(seed)
@@ -608,6 +609,7 @@ def test_random_graphs(seed: int) -> None:
         compare(each, cases, tolerance, 1e3 if tolerance >= 1e-2 else math.inf)
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore")
 def test_random_onnx_graphs(seed: int) -> None:
     graph = test_fuzz_onnx.Graph(seed)

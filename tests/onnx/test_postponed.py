@@ -39,6 +39,7 @@ def unpooled(padded, shape, kernel, strides, extents, *_, **__):
     return np.zeros((*shape[:2], *extents), padded.dtype)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("part", range(PARTS))
 def test_what_is_computed_with_ranks_is_computed_without(part):
     """Whatever is read where ranks are known is read where none is, and gives the same."""

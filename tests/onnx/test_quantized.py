@@ -104,6 +104,7 @@ SCALES = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("kind", SCALES)
 def test_floats_and_back(dtype: str, kind: str) -> None:
@@ -228,6 +229,7 @@ def zero_point(kind: str | None, dtype: str, count: int) -> Array | None:
     return None if kind is None else drawn(dtype, *shape[kind], seed=5)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", ZEROS)
 @pytest.mark.parametrize("x", ["int8", "uint8"])
 @pytest.mark.parametrize("y", ["int8", "uint8"])
@@ -317,6 +319,7 @@ CONVOLUTIONS: dict[str, tuple[int, int, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", CONVOLUTIONS)
 @pytest.mark.parametrize("known", [True, False])
 def test_convolutions_of_integers_are_exact(kind: str, known: bool) -> None:
@@ -337,6 +340,7 @@ def test_convolutions_of_integers_are_exact(kind: str, known: bool) -> None:
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", ["pads", "sums beyond 2**24", "groups"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_a_run_may_tell_the_zero_point_of_an_image(kind: str, dtype: str) -> None:
@@ -417,6 +421,7 @@ CHAINS: dict[str, tuple[dict[str, Any], bool]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", CHAINS)
 def test_convolutions_of_what_was_bytes_are_products_of_them(kind: str) -> None:
     told, taken = CHAINS[kind]
@@ -558,6 +563,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("way", ["dynamic", "QDQ", "QOperator"])
 @pytest.mark.parametrize("network", NETWORKS)
 def test_networks_are_within_a_quantum_of_onnxruntime(network: str, way: str, folder: Path) -> None:

@@ -91,6 +91,7 @@ def check(model: onnx.ModelProto, *sizes: tuple[int, int], oracle=run_ort, compi
             agree(exe.run(**inputs), want, TOLERANCE)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", GATES)
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 def test_directions_lengths_and_states(kind, direction):

@@ -43,6 +43,7 @@ WRITTEN_OUT = [
 """Any two of them meet."""
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("coordinates", PLAIN)
 @pytest.mark.parametrize("mode", MODES)
 def test_planes_of_any_size(mode: str, coordinates: str) -> None:
@@ -57,6 +58,7 @@ def test_planes_of_any_size(mode: str, coordinates: str) -> None:
         check(load, [floats(2, 3, height, width), *scales], env)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("mode", "factor", "coordinates"), WRITTEN_OUT)
 def test_patterns_that_are_written_out(mode: str, factor: int, coordinates: str) -> None:
     attrs: dict[str, Any] = {"axes": (2, 3), "mode": mode, "coordinates": coordinates}
@@ -66,6 +68,7 @@ def test_patterns_that_are_written_out(mode: str, factor: int, coordinates: str)
         check(load, [floats(2, 2, height, width)], {"N": 2, "C": 2, "H": height, "W": width})
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("dtype", "rounding", "axes"),
     [
@@ -87,6 +90,7 @@ def test_nearest_of_every_size(dtype: str, rounding: str, axes: tuple[int, ...])
         check(load, [x.astype(dtype)], {"N": 3, "H": 4, "W": 9, "D": 5})
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("dtype", "mode"), [("float32", "linear"), ("float64", "cubic"), ("float16", "linear")]
 )

@@ -119,6 +119,7 @@ def in_turn(*values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("padding", "aligned", "mode", "kind"), in_turn(PADDINGS, (False, True), ("linear", "nearest"))
 )
@@ -190,6 +191,7 @@ ODD = (
 """No numbers, far away, without an extent or with a negative one, beyond what float32 can tell."""
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("pool", "half_pixel", "layout"), in_turn(POOLS, (True, False)))
 @pytest.mark.parametrize("ratio", [0, 1, 3])
 def test_boxes_in_kernels(*, ratio: int, half_pixel: bool, pool: str, layout: str) -> None:
@@ -266,6 +268,7 @@ def test_channels_last_are_exported() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("aligned", [0, 1])
 @pytest.mark.parametrize("known", [True, False])
 def test_affine_grids(aligned: int, known: bool) -> None:

@@ -341,6 +341,7 @@ RANKS = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", RANKS)
 def test_ranks_that_a_run_tells(name, tmp_path):
     graph, runs = RANKS[name]
@@ -400,6 +401,7 @@ SCAN = """({lengths}float[B, 2] h, float[B, T, 2] x) => (float[B, 2] last, float
 }}"""
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("back", [0, 1])
 @pytest.mark.parametrize("lengths", [None, [2, 4, 1], [1, 3, 4]])
 def test_scans_of_a_batch(back, lengths, tmp_path):

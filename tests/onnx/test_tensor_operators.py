@@ -26,6 +26,7 @@ X = np.random.default_rng(0).standard_normal((3, 4)).astype("f4")
 FLAGS = ("", "<exclusive = 1>", "<reverse = 1>", "<exclusive = 1, reverse = 1>")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("axis", [0, -1])
 @pytest.mark.parametrize("flags", FLAGS)
 @pytest.mark.parametrize("dtype", ["float", "int32"])
@@ -114,6 +115,7 @@ def test_integers_to_a_power_that_is_none_are_cut() -> None:
 # --- masks and parts -----------------------------------------------------------------------------
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("kind", "length"), [("float", 4), ("bool", 4), ("float", 1)])
 @pytest.mark.parametrize("keys", ["6", "K"])
 def test_a_mask_hides_the_keys_that_it_does_not_reach(kind: str, length: int, keys: str) -> None:

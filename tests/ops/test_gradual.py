@@ -269,6 +269,7 @@ def ways(module: Module) -> dict[str, Callable[..., Any]]:
     return made
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", CASES)
 def test_a_case(name: str) -> None:
     case = CASES[name]

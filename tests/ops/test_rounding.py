@@ -110,6 +110,7 @@ def layer(weights: str, rows: Any = N, *, constant: tuple[int, ...] = (1, 2)) ->
     return Case(matmul.TEMPLATE, make, shapes, ({"N": 1}, {"N": 3}, {"N": 11}), constant)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
 @pytest.mark.parametrize("weights", SHORT)
 def test_kernels_are_the_product_however_they_hold_its_weights(weights: str, target: Any) -> None:

@@ -237,17 +237,20 @@ NETS: list[Callable[[Net], Function]] = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("build", NETS, ids=lambda f: f.__name__)
 def test_placed_or_not_the_results_are_the_same(build: Callable[[Net], Function]) -> None:
     check(build(Net()), (2, 9, 7), (1, 1, 2), (1, 30, 31))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("build", NETS, ids=lambda f: f.__name__)
 def test_so_they_are_of_one_image(build: Callable[[Net], Function]) -> None:
     """Its lines are whole pieces of memory."""
     check(build(Net(sizes=(1, H, W))), (1, 9, 7), (1, 1, 2), (1, 30, 31))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("build", NETS, ids=lambda f: f.__name__)
 def test_in_strips_they_are_the_same(
     build: Callable[[Net], Function], monkeypatch: pytest.MonkeyPatch

@@ -356,6 +356,7 @@ def test_a_row_comes_to_what_it_does_alone(name: str) -> None:
     check(mod, [2], 4)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", TAKEN)
 def test_kernels_compute_the_same_of_many_requests(name: str) -> None:
     mod = imported(TAKEN[name])

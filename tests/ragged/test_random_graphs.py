@@ -103,6 +103,7 @@ def tolerance(mod: Module) -> float:
     return max(SMOOTH.get(dtype, 0) for dtype in dtypes)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("part", range(PARTS))
 def test_rows_keep_apart_where_that_was_proved(part: int) -> None:
     packed = batched = 0

@@ -18,6 +18,8 @@ from bucketize.op import Array
 from bucketize.zoo import bert
 from dispatchers import exact_dispatcher, log_dispatcher, uniform_dispatcher
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 LENGTHS = (1, 2, 3, 5, 8, 13, 17, 31, 40)
 TINY = {"B": (1, 64), "S": (1, 64)}
 
@@ -52,6 +54,7 @@ def check(exe: Executable, alone: dict[int, tuple[Array, Array]], rows: int) -> 
         np.testing.assert_array_equal(got[1, :n], want)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 64])
 def test_of_others_and_of_padding(
     encoder: Module, alone: dict[int, tuple[Array, Array]], rows: int
@@ -95,6 +98,7 @@ def test_of_being_packed(
             np.testing.assert_array_equal(got[0], want)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["mlp", "mobilenetv2", "resnet18"])
 def test_of_other_models(name: str) -> None:
     sizes = {"H": 40, "W": 52} if name != "mlp" else {}

@@ -35,6 +35,7 @@ def padded(layers: int):
     return parse(f"{graph} {{ {nodes} y = MatMul(x{layers}, w) }}")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("layers", [7, 12, 40])
 def test_extents_that_double_with_each_layer(layers: int) -> None:
     model = padded(layers)

@@ -631,6 +631,7 @@ def test_numbers_and_bounds_tell_groups_apart() -> None:
     assert len({signed(1.0, 8, 2.0), signed(2.0, 8, 2.0), signed(1.0, 9, 2.0)}) == 3
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("count", [MOST, MOST + 1, MOST**2 + 1])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_concats_of_many_operands(count: int, axis: int) -> None:

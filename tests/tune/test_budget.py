@@ -131,6 +131,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 # --- the limit ------------------------------------------------------------------------------------
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("job_s", [0.01, 0.7, 7.0, 100.0])
 @pytest.mark.parametrize("race_s", [0.1, 4.0, 100.0])
 def test_nothing_begins_after_the_end(scene: Scene, job_s: float, race_s: float) -> None:
