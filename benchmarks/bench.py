@@ -21,7 +21,7 @@ from bucketize.analysis.benchmark import pause
 from bucketize.cli import parameter
 from bucketize.cli.command.bench import missing, model_file
 from bucketize.ir import Module
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.progress import Tell, progress_bar
 from bucketize.table import pairs
 

@@ -25,7 +25,7 @@ from bucketize.errors import BucketizeError, EngineError
 from bucketize.inspect.roofline import peak_gflops
 from bucketize.ir import Module
 from bucketize.kernel.work import multiplications
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.op import Array
 from bucketize.progress import Tell
 from bucketize.table import pairs

@@ -26,7 +26,8 @@ import pandas as pd
 from benchmarks.figure import EXACT, Figure, SkippedError
 from bucketize.cli.table import table
 from bucketize.errors import BucketizeError
-from bucketize.machine.target import cores, host
+from bucketize.machine.host import host
+from bucketize.machine.target import cores
 from bucketize.progress import progress_bar
 
 ACCEPTED = Path(__file__).parent / "quick.csv"

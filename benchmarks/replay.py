@@ -39,8 +39,9 @@ from bucketize.kernel.template import Implementation
 from bucketize.kernel.winograd.cost import WinogradCost
 from bucketize.log.log import rows
 from bucketize.log.trial import schedule_json
+from bucketize.machine.host import host
 from bucketize.machine.speed import Speed
-from bucketize.machine.target import Target, host
+from bucketize.machine.target import Target
 from bucketize.tune.observation import C, Observation, observations
 from bucketize.tune.residual import Forest
 from bucketize.tune.samples import Record, reference

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from bucketize.errors import BucketizeError
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 
 CPU = "cpu"
 BROKEN = (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError)

@@ -9,7 +9,7 @@ from bucketize.compiler import logged
 from bucketize.ir import Module
 from bucketize.kernel.select import Select
 from bucketize.kernel.template import Implementation
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.program.configuration import Configuration
 from bucketize.program.decide import decide
 from bucketize.program.instruction import RunSegment, instructions

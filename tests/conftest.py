@@ -77,16 +77,16 @@ def few_registers(
     For what asks which kernels run and what they compute together, not how high a tile is. Where
     thousands of graphs are drawn, they see the machine as it is.
     """
-    from bucketize.machine import target
+    from bucketize.machine import host, target
 
     if request.config.getoption("--graphs"):
         yield
         return
     for name, (lanes, registers) in target.VECTORS.items():
         monkeypatch.setitem(target.VECTORS, name, (lanes, min(registers, 16)))
-    target.host.cache_clear()
+    host.host.cache_clear()
     yield
-    target.host.cache_clear()
+    host.host.cache_clear()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from bucketize.kernel.build import build
 from bucketize.kernel.template import Knob, Launch, Template
 from bucketize.kernel.templates import LOOP
 from bucketize.kernel.workload import Workload
-from bucketize.machine.target import Target, host
+from bucketize.machine.host import host
+from bucketize.machine.target import Target
 from bucketize.op import Array, Op
 from bucketize.types import ANY, Symbol, TensorType
 

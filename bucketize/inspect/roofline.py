@@ -16,7 +16,8 @@ import numpy as np
 from bucketize.kernel.build import build
 from bucketize.link.ffi import Native, function_at
 from bucketize.link.memory import address, empty_bytes
-from bucketize.machine.target import Target, host
+from bucketize.machine.host import host
+from bucketize.machine.target import Target
 from bucketize.op import Array
 from bucketize.timing import processor_seconds
 

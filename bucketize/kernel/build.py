@@ -27,9 +27,11 @@ from typing import TYPE_CHECKING, Self
 
 from bucketize.errors import KernelError
 from bucketize.kernel.cache import code_path, made, stored
-from bucketize.kernel.object import Kernel, compiled, load
+from bucketize.kernel.codegen import compiled
+from bucketize.kernel.object import Kernel, load
 from bucketize.machine import target
-from bucketize.machine.target import Processor, cores, processor
+from bucketize.machine.host import processor
+from bucketize.machine.target import Processor, cores
 from bucketize.owner import cache_directory
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ def build(source: str, name_hint: str, wanted: Processor | None = None) -> Kerne
         code, cached = stored(path), True
         if code is None:
             code, cached = made(path, source, partial(_compile, wanted))
-        address = load(path.stem, code) if wanted.runs_on(processor()) else 0
+        address = load(path.stem, code) if not wanted.misfit else 0
         seconds = time.perf_counter() - start
         _built[path] = Kernel(path.stem, code, address, path, cached, seconds)
     return _built[path]

@@ -1,17 +1,13 @@
-"""Machine code: object files made of LLVM IR, and loaded into the process without a compiler."""
+"""Object files: how they are kept, and loaded into the process without a compiler."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from threading import Lock
 
-import llvmlite.binding as llvm
-
-from bucketize.errors import KernelError
-from bucketize.machine.target import Processor, processor
+from bucketize.machine import elf
 
 MAGIC = b"bucketize object 2\n"  # 2: the digest is of the name, too
 DIGEST = hashlib.sha256().digest_size
@@ -34,20 +30,6 @@ class Kernel:
     """Whether it was compiled earlier."""
     compile_s: float = 0.0
     """Seconds that getting it took."""
-
-
-def compiled(text: str, entry: str, name: str, wanted: Processor) -> bytes:
-    """The object file of LLVM IR that is optimised already; its function `entry` is called `name`.
-
-    Everything else stays inside the object: two of them never share a symbol.
-    """
-    module = llvm.parse_assembly(text)
-    for function in module.functions:
-        if not function.is_declaration and function.name != entry:
-            function.linkage = "internal"
-    module.get_function(entry).name = name
-    code: bytes = machine(wanted).emit_object(module)
-    return code
 
 
 def sealed(code: bytes, name: str) -> bytes:
@@ -77,29 +59,5 @@ def load(name: str, code: bytes) -> int:
     """The address of the function `name` of an object; of one that is loaded already, its own."""
     with _loading:
         if name not in _addresses:
-            engine = _engine()
-            try:
-                engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-                engine.finalize_object()
-            except RuntimeError as e:
-                raise KernelError(f"the machine code of {name} cannot be loaded: {e}") from e
-            address = engine.get_function_address(name)
-            if not address:
-                raise KernelError(f"an object file lacks its function {name}")
-            _addresses[name] = address
+            _addresses[name] = elf.load(code, name)
     return _addresses[name]
-
-
-@cache
-def machine(wanted: Processor) -> llvm.TargetMachine:
-    """What makes machine code for a processor, be it another one than this."""
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    return llvm.Target.from_triple(wanted.triple).create_target_machine(
-        cpu=wanted.cpu, features=wanted.features, opt=3, jit=True, codemodel="jitdefault"
-    )
-
-
-@cache
-def _engine() -> llvm.ExecutionEngine:
-    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine(processor()))

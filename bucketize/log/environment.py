@@ -10,7 +10,8 @@ from importlib.metadata import version
 
 from llvmlite import binding
 
-from bucketize.machine.target import calibration_of, host
+from bucketize.machine.host import host
+from bucketize.machine.target import calibration_of
 from bucketize.release import release
 
 

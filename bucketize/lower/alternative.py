@@ -13,7 +13,8 @@ from bucketize.lower.cost import Predicted, Prices, Seconds, Weighted
 from bucketize.lower.fuse import groups_of
 from bucketize.lower.layout import anchors
 from bucketize.lower.pipeline import fused, laid_out, simplified
-from bucketize.machine.target import Target, host
+from bucketize.machine.host import host
+from bucketize.machine.target import Target
 
 
 @dataclass(frozen=True)

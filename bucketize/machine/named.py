@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bucketize.errors import unknown_name
 from bucketize.machine.target import Target, described, target_of
@@ -48,4 +48,4 @@ def named(name: str) -> Target:
     row = KNOWN[name]
     its = described(row.triple, name, dict.fromkeys(row.features.split(), True))
     caches = {1: row.l1 << 10, 2: row.l2 << 10, 3: row.l3 << 10}
-    return target_of(replace(its, is_named=True), caches)
+    return target_of(its, caches)

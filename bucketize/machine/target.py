@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-
-import llvmlite.binding as llvm
 
 from bucketize.errors import unknown_name
 from bucketize.machine.calibration import Calibration, is_wanted, machine_name, stored
+from bucketize.machine.present import ARM, TOLD, UNTOLD, present, system, system_of
 from bucketize.machine.speed import FAMILIES, TYPICAL, Speed
 
 VARIABLE = "BUCKETIZE_TARGET"
@@ -26,23 +24,17 @@ DOTS: Mapping[str, Mapping[str, str]] = {
 }
 """The feature that adds products of short numbers up, by the number and the widest vectors: four of
 bytes, two of bfloat16. On x86-64 one byte of a pair has a sign, on Arm both, or with `i8mm` one."""
-ARM = "aarch64"
-HARDWARE = {  # Linux's auxiliary vector: entry and bit, by LLVM's name of the feature
-    "fullfp16": (16, 10),
-    "lse": (16, 8),
-    "rdm": (16, 12),
-    "rcpc": (16, 15),
-    "dotprod": (16, 20),
-    "sve": (16, 22),
-    "sve2": (26, 1),
-    "i8mm": (26, 13),
-    "bf16": (26, 14),
+GO_WITH: Mapping[str, tuple[str, ...]] = {
+    "avx512f": ("avx512",),
+    "avx2": ("avx2", "avxvnni", "avxifma", "avxneconvert"),
+    "avx": ("avx", "f16c", "fma", "vaes", "vpclmulqdq"),
+    "sse2": (),
+    "neon": (),
 }
-"""What LLVM does not read of an Arm processor under Linux."""
+"""How features begin that are built on vectors, and are gone without them."""
 NO_VECTORS = (4, 16)  # LLVM splits vectors that the machine lacks
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 SMALL_CACHES = {1: 32 << 10, 2: 256 << 10, 3: 2 << 20}  # where the system does not tell
-LIBRARY = ctypes.CDLL(None) if os.name == "posix" else None
 
 
 @dataclass(frozen=True)
@@ -57,8 +49,6 @@ class Processor:
     """The widest that may be used: of `VECTORS`, or empty."""
     is_restricted: bool
     """Whether it has wider ones."""
-    is_named: bool = False
-    """Whether it was asked for by its name, and is not the one that this runs on."""
 
     @property
     def name(self) -> str:
@@ -77,15 +67,32 @@ class Processor:
         has = self.on()
         return frozenset(short for short, by in DOTS.items() if by.get(self.vectors) in has)
 
-    def runs_on(self, here: Processor) -> bool:
-        """Whether `here` runs its code.
+    @property
+    def code_triple(self) -> str:
+        """What LLVM makes code for: objects are ELF, whatever the system, as they are ours alone.
 
-        That of one that was asked for runs wherever its features are, that of a machine on its
-        like alone.
+        Calls are made alike, of numbers and addresses.
         """
-        if not self.is_named:
-            return self == here
-        return system_of(self.triple) == system_of(here.triple) and self.on() <= here.on()
+        return f"{system_of(self.triple)[0]}-unknown-linux-gnu"
+
+    @property
+    def code_features(self) -> str:
+        """The features, without what no system tells, and what macOS on Arm keeps for itself."""
+        less = [f"-{name}" for name in sorted(self.on() & UNTOLD)]
+        kept = ["+reserve-x18"] if system_of(self.triple) == (ARM, "darwin") else []
+        return ",".join(filter(None, (self.features, *less, *kept)))
+
+    @property
+    def misfit(self) -> str:
+        """What its code needs and this process has not, in words; empty if it runs."""
+        if system_of(self.triple) != system():
+            return "{} of {}, and this is {} of {}".format(*system_of(self.triple), *system())
+        most = os.environ.get(VARIABLE, "")
+        if self.vectors in wider(most):
+            return f"{self.vectors}, and {VARIABLE} is {most}"
+        gone = tuple(name for vectors in wider(self.vectors) for name in GO_WITH[vectors])
+        lacks = {name for name in self.on() & TOLD if not name.startswith(gone)} - present()
+        return f"{', '.join(sorted(lacks))}, which this processor lacks" if lacks else ""
 
     def on(self) -> set[str]:
         """The features that it has, and may use."""
@@ -119,19 +126,6 @@ class Target:
         return replace(self, speed=self.beside)
 
 
-@cache
-def host() -> Target:
-    """The machine that this runs on, as fast as it was measured, if it was.
-
-    Raises UnknownNameError as `processor` does.
-    """
-    its = target_of(processor())
-    its_own = calibration_of(its)
-    if its_own is None:
-        return its
-    return replace(its, speed=its_own.speed, beside=its_own.beside, family=its_own.family)
-
-
 def calibration_of(its: Target) -> Calibration | None:
     """What was measured here, and what trials made of it; None with BUCKETIZE_CALIBRATE=0."""
     return stored(machine_of(its)) if is_wanted() else None
@@ -149,34 +143,10 @@ def target_of(its: Processor, caches: Mapping[int, int] | None = None) -> Target
     return Target(its.name, lanes, registers, caches[1], caches[2], caches[3], its)
 
 
-@cache
-def processor() -> Processor:
-    """The processor of this machine, as far as the environment's BUCKETIZE_TARGET lets it.
-
-    Raises UnknownNameError where it has no such vectors.
-    """
-    most = os.environ.get(VARIABLE, "")
-    triple = llvm.get_process_triple()
-    features: dict[str, bool] = dict(llvm.get_host_cpu_features())
-    if system_of(triple)[0] == ARM:  # all have vectors of four floats
-        features |= {"neon": True} | (hardware() if hasattr(LIBRARY, "getauxval") else {})
-    return described(triple, llvm.get_host_cpu_name(), features, most)
-
-
-def system_of(triple: str) -> tuple[str, str]:
-    """Architecture and operating system."""
-    architecture, _, rest = triple.partition("-")
-    systems = (s for s in ("linux", "darwin", "macosx", "windows") if s in rest)
-    system = next(systems, rest).replace("macosx", "darwin")
-    return architecture.replace("arm64", ARM), system
-
-
-def hardware() -> dict[str, bool]:
-    """The features in `HARDWARE`, as the kernel of Linux tells them on 64-bit Arm."""
-    assert LIBRARY is not None
-    tell = LIBRARY.getauxval
-    tell.argtypes, tell.restype = [ctypes.c_ulong], ctypes.c_ulong
-    return {name: bool(tell(entry) >> bit & 1) for name, (entry, bit) in HARDWARE.items()}
+def wider(vectors: str) -> list[str]:
+    """The vectors that are wider than some, of the same processors."""
+    order = list(VECTORS)
+    return order[: order.index(vectors)] if vectors in order[:-1] else []
 
 
 def described(triple: str, cpu: str, features: Mapping[str, bool], most: str = "") -> Processor:

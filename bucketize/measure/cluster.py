@@ -21,7 +21,8 @@ from bucketize.log.environment import VERSIONS, Environment, here
 from bucketize.log.outcome import Outcome
 from bucketize.log.trial import Source
 from bucketize.lower.cost import Weighted
-from bucketize.machine.target import Target, host
+from bucketize.machine.host import host
+from bucketize.machine.target import Target
 from bucketize.measure.dask import POLL_S, TRIES, Future, Loans, Start, distributed
 from bucketize.measure.job import Job
 from bucketize.measure.process import Limits, import_plugins

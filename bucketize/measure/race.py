@@ -19,7 +19,7 @@ from bucketize.link.image import Image
 from bucketize.link.link import link
 from bucketize.log.confidence import ratios
 from bucketize.lower.cost import Weighted
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.measure.case import random_array
 from bucketize.op import Array
 from bucketize.program.configuration import Configuration

@@ -19,7 +19,8 @@ from bucketize.kernel.workload import Workload
 from bucketize.log.environment import Environment, here
 from bucketize.log.outcome import COMPILED, Outcome
 from bucketize.log.trial import KERNEL, Source, Trial, schedule_hash
-from bucketize.machine.target import Target, cores, host
+from bucketize.machine.host import host
+from bucketize.machine.target import Target, cores
 from bucketize.measure.job import Job
 from bucketize.measure.process import Child, DeathError, Limits
 from bucketize.measure.race import Race

@@ -26,7 +26,7 @@ from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import FORK, work
 from bucketize.log.outcome import CACHED, COMPILED, Outcome
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.measure.case import KernelCase, Output, case_of, fault
 from bucketize.measure.job import Job
 from bucketize.measure.process import Event, Limits, import_plugins

@@ -21,7 +21,6 @@ from bucketize.ir import Atom, Const, Var
 from bucketize.link.ffi import is_too_deep
 from bucketize.link.image import Image
 from bucketize.link.memory import Arena, Lent
-from bucketize.machine.target import host
 from bucketize.op import Array, Value
 from bucketize.program.instruction import (
     Branch,
@@ -89,8 +88,11 @@ class Context:
         Raises ProgramError if the image is of another processor.
         """
         if not image.walk_address:
-            there = f"compiled for {image.program.target.name}, another processor than this"
-            raise ProgramError(f"a program {there} {host().name}: save it, and load it there")
+            its = image.program.target
+            raise ProgramError(
+                f"a program compiled for {its.name} does not run here: it needs "
+                f"{its.processor.misfit}; save it, and load it there"
+            )
         self.image, self.one_thread = image, one_thread
         self.lent = Lent(Arena())
         self._states: dict[Segment, State] = {}

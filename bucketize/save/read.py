@@ -18,7 +18,7 @@ from bucketize.link.memory import aligned
 from bucketize.link.plan import Plan, Result, agreed
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.machine.calibration import speed_of
-from bucketize.machine.target import Processor, Target, host, processor
+from bucketize.machine.target import Processor, Target
 from bucketize.op import Array, Movement
 from bucketize.ops.dim import from_dims
 from bucketize.program.decision_table import Nodes
@@ -59,12 +59,12 @@ class SavedProgram:
 
     def foreign(self) -> str | None:
         """Why the machine code is of no use here; None if it is."""
-        there = self._target()
-        if not there.processor.runs_on(processor()):
-            return f"was compiled for {there.name}, another processor than this {host().name}"
         mine, theirs = release(), self.header["bucketize"]
         if mine != theirs:
             return f"is of bucketize {theirs}, this is {mine}"
+        there = self._target()
+        if misfit := there.processor.misfit:
+            return f"was compiled for {there.name}, and does not run here: it needs {misfit}"
         same = self.header["blocks"] == agreed()
         return None if same else f"is of another build of bucketize {mine}, whose tables differ"
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bucketize.kernel.template import Cost, Schedule
 from bucketize.kernel.templates import candidates
 from bucketize.log.trial import KERNEL, Trial
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.tune.samples import CLOCK
 from bucketize.tune.task import Point, Task
 from bucketize.types import Points

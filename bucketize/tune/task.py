@@ -25,7 +25,8 @@ from bucketize.log.fingerprint import bounds_of, dispatcher_of, graph_of, source
 from bucketize.log.trial import CloneAt, KernelAt, Owner
 from bucketize.log.verdict import Digests
 from bucketize.lower.cost import Weighted, is_known
-from bucketize.machine.target import Target, host
+from bucketize.machine.host import host
+from bucketize.machine.target import Target
 from bucketize.measure.job import SEARCHING, Job, Repeats
 from bucketize.op import Array
 from bucketize.program.configuration import defaults

@@ -33,8 +33,8 @@ from bucketize import ops
 from bucketize.ir import Builder, Module, Var
 from bucketize.kernel.template import Implementation
 from bucketize.log.log import rows
+from bucketize.machine.host import processor
 from bucketize.machine.named import KNOWN, named
-from bucketize.machine.target import processor
 from bucketize.tune.task import Point, Task
 from bucketize.types import Symbol, tensor
 

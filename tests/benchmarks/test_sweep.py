@@ -29,7 +29,7 @@ from bucketize.analysis.benchmark import OURS, Measured
 from bucketize.analysis.engines import Engine, Run
 from bucketize.cli.command.bench import missing
 from bucketize.errors import BucketizeError, EngineError
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 
 Patch = pytest.MonkeyPatch
 RIGHT, WRONG, ODD = (

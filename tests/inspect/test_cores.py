@@ -11,8 +11,9 @@ from bucketize.kernel.depthwise.cost import FITTED
 from bucketize.kernel.depthwise.template import sweep
 from bucketize.kernel.template import Schedule
 from bucketize.kernel.workload import Workload
+from bucketize.machine.host import host
 from bucketize.machine.speed import FAMILIES, TYPICAL
-from bucketize.machine.target import Target, host
+from bucketize.machine.target import Target
 from bucketize.types import Points
 
 MACHINES = {

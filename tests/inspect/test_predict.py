@@ -15,7 +15,7 @@ from bucketize.inspect.roofline import Roofline
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.work import FORK_S
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.program.configuration import defaults
 from bucketize.program.decide import decide
 from bucketize.program.instruction import Compute, KernelCall

@@ -26,7 +26,7 @@ from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.loops import cost as loop_cost
 from bucketize.link import strip
 from bucketize.link.memory import address
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.program.instruction import Compute, RunSegment, instructions
 from bucketize.types import Symbol, tensor
 from dispatchers import log_dispatcher

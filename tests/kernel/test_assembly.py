@@ -19,12 +19,12 @@ from test_vector_templates import Case, N, S, convolution, dense, product, score
 
 from bucketize.inspect import roofline
 from bucketize.kernel.attention import template as attention
+from bucketize.kernel.codegen import machine
 from bucketize.kernel.depthwise import template as depthwise
 from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE
 from bucketize.kernel.gemm import cost, matmul
 from bucketize.kernel.gemm.macrokernel import CHUNK
 from bucketize.kernel.gemm.schedule import Tiling, tiles
-from bucketize.kernel.object import machine
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Schedule
 from bucketize.kernel.winograd import template as winograd

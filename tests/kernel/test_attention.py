@@ -32,7 +32,8 @@ from bucketize.kernel.workload import Workload
 from bucketize.lower.alternative import Alternatives
 from bucketize.lower.arrangement import USUAL
 from bucketize.lower.fuse import fuse
-from bucketize.machine.target import Target, host
+from bucketize.machine.host import host
+from bucketize.machine.target import Target
 from bucketize.onnx import from_onnx
 from bucketize.op import Array, Op
 from bucketize.transform.simplify import simplify

@@ -34,8 +34,9 @@ from bucketize.kernel.templates import candidates
 from bucketize.kernel.typical import Box, TypicalPoints, between, points, slices
 from bucketize.kernel.workload import Workload
 from bucketize.lower.cost import _cheapest, default_of, defaults_of, selects_of
+from bucketize.machine.host import host
 from bucketize.machine.speed import TYPICAL
-from bucketize.machine.target import Target, host
+from bucketize.machine.target import Target
 from bucketize.types import ANY, Dim, Points, Symbol, bounds, evaluate, tensor
 from dispatchers import log_dispatcher
 

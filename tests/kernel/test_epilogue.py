@@ -18,15 +18,17 @@ import bucketize
 from bucketize import ops
 from bucketize.ir import Atom, Builder, Const, Var
 from bucketize.kernel.attention import template as attention
+from bucketize.kernel.codegen import compiled
 from bucketize.kernel.depthwise import template as depthwise
 from bucketize.kernel.emit import expression
 from bucketize.kernel.emit.module import vector_kernel
 from bucketize.kernel.emit.vector import FLOAT, Writer, constant
 from bucketize.kernel.gemm import conv, matmul
-from bucketize.kernel.object import compiled, load
+from bucketize.kernel.object import load
 from bucketize.kernel.rows import template as row
 from bucketize.lower.pipeline import lower
-from bucketize.machine.target import Target, processor
+from bucketize.machine.host import processor
+from bucketize.machine.target import Target
 from bucketize.op import OPS, Array, Op
 from bucketize.ops.sample import samples
 from bucketize.types import tensor

@@ -16,8 +16,9 @@ from bucketize.kernel.bfloat16.matmul import TEMPLATE
 from bucketize.kernel.template import Template
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
+from bucketize.machine.host import host
 from bucketize.machine.named import X86_LINUX, named
-from bucketize.machine.target import Processor, Target, host, target_of
+from bucketize.machine.target import Processor, Target, target_of
 from bucketize.op import Array
 from bucketize.types import Dim, Symbol, tensor
 

@@ -25,9 +25,10 @@ from bucketize.errors import BucketizeWarning, KernelError
 from bucketize.kernel import build as module
 from bucketize.kernel import cache as files
 from bucketize.kernel.build import Builders, Building, Kernel, build
-from bucketize.kernel.object import compiled, load, unsealed
+from bucketize.kernel.codegen import compiled
+from bucketize.kernel.object import load, unsealed
 from bucketize.lock import locked
-from bucketize.machine.target import processor
+from bucketize.machine.host import processor
 
 SOURCE = '''"""Adds a number to every element."""
 

@@ -14,15 +14,16 @@ import pytest
 from kernel_call import check, loop_template, workload
 
 from bucketize import ops
+from bucketize.kernel.codegen import machine
 from bucketize.kernel.emit.dot import DOT
 from bucketize.kernel.int8.conv import TEMPLATE as WINDOWS
 from bucketize.kernel.int8.matmul import PAIR, TEMPLATE, as_laid_out
-from bucketize.kernel.object import machine
 from bucketize.kernel.template import combinations
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
+from bucketize.machine.host import host
 from bucketize.machine.named import named
-from bucketize.machine.target import Target, described, host
+from bucketize.machine.target import Target, described
 from bucketize.op import Array
 from bucketize.types import Dim, Symbol, tensor
 

@@ -28,7 +28,7 @@ from bucketize.kernel.loops.transpose import TRANSPOSE, merged
 from bucketize.kernel.template import combinations
 from bucketize.kernel.templates import LOOP, TEMPLATES, candidates
 from bucketize.kernel.workload import Workload
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.op import OPS, Op
 from bucketize.ops.sample import Sample, samples
 from bucketize.types import ANY, Dim, Symbol, TensorType, tensor

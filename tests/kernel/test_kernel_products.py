@@ -15,7 +15,7 @@ from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Const, Function, Module, Var
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.op import Array
 from bucketize.types import ANY, Dim, Symbol, TensorType, tensor
 

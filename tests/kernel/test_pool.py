@@ -20,7 +20,7 @@ from bucketize.interpret import run_function
 from bucketize.kernel.build import build
 from bucketize.kernel.pool.template import TEMPLATE
 from bucketize.kernel.template import candidates
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.op import Array
 from bucketize.ops import avg_pool2d, max_pool2d
 from bucketize.types import Dim, Points, Symbol, tensor

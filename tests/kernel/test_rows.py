@@ -21,7 +21,7 @@ from bucketize.kernel.rows.template import TEMPLATE
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.cost import default_of
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.types import ANY, Dim, Symbol, tensor
 
 N, S, C = Symbol("N"), Symbol("S"), Symbol("C")

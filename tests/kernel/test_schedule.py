@@ -8,7 +8,7 @@ import pytest
 
 from bucketize.kernel.gemm.schedule import Tiling, is_packed, knobs, tiles, unfit
 from bucketize.kernel.template import combinations
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 
 TARGET = replace(host(), name="emeraldrapids", lanes=16, registers=32)
 CASES = [(True, "float32"), (True, "int8"), (False, "float32")]

@@ -15,13 +15,14 @@ from numba import njit, types
 
 from bucketize import ops
 from bucketize.errors import KernelError
+from bucketize.kernel.codegen import compiled
 from bucketize.kernel.emit import expression, scalar
 from bucketize.kernel.emit.math import FUNCTIONS
 from bucketize.kernel.emit.module import vector_kernel
 from bucketize.kernel.emit.vector import Writer
-from bucketize.kernel.object import compiled, load
+from bucketize.kernel.object import load
 from bucketize.kernel.template import candidates
-from bucketize.machine.target import host, processor
+from bucketize.machine.host import host, processor
 from bucketize.op import OPS, Array, Op
 from bucketize.types import tensor
 

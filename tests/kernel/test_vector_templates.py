@@ -33,7 +33,8 @@ from bucketize.kernel.rotary import template as rotary
 from bucketize.kernel.rows import template as row
 from bucketize.kernel.template import Knob, Schedule, Template, combinations
 from bucketize.kernel.workload import Workload
-from bucketize.machine.target import Target, host
+from bucketize.machine.host import host
+from bucketize.machine.target import Target
 from bucketize.op import Array
 from bucketize.types import ANY, Dim, Symbol, TensorType, tensor
 

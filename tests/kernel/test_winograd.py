@@ -31,7 +31,8 @@ from bucketize.kernel.winograd import template as winograd
 from bucketize.kernel.workload import Workload
 from bucketize.link.link import link
 from bucketize.lower.cost import default_of
-from bucketize.machine.target import Target, host
+from bucketize.machine.host import host
+from bucketize.machine.target import Target
 from bucketize.program.configuration import defaults
 from bucketize.program.decide import decide
 from bucketize.program.instruction import KernelCall, RunSegment, instructions

@@ -23,7 +23,8 @@ from bucketize.link.block import FILL
 from bucketize.link.image import CORE
 from bucketize.link.link import core_source
 from bucketize.link.table import row, table
-from bucketize.machine.target import cores, host
+from bucketize.machine.host import host
+from bucketize.machine.target import cores
 
 ROOT = Path(bucketize.__file__).parent
 NATIVE = sorted((ROOT / "link" / "native").glob("*.py"))

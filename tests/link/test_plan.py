@@ -30,7 +30,7 @@ from bucketize.link.plan import Plan
 from bucketize.link.planner import Pitches, launch_of, plan_of
 from bucketize.link.table import block as fill_words
 from bucketize.link.table import table
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.ops.dim import dim_less
 from bucketize.program.decide import decide, defaults
 from bucketize.program.instruction import KernelCall, RunSegment, Segment

@@ -30,7 +30,7 @@ from bucketize.kernel.workload import Workload
 from bucketize.link import strip
 from bucketize.link.choice import chosen, runs
 from bucketize.link.link import link
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.program.configuration import Configuration
 from bucketize.program.decide import decide, defaults, redecided
 from bucketize.program.instruction import KernelCall, RunSegment

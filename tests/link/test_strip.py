@@ -25,7 +25,7 @@ from bucketize.link.image import Image
 from bucketize.link.link import link
 from bucketize.link.memory import Arena, address, empty_bytes
 from bucketize.link.planner import launch_of
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.program.decide import decide, defaults
 from bucketize.program.instruction import RunSegment, Segment
 from bucketize.runtime.state import State

@@ -16,7 +16,7 @@ from bucketize.kernel.gemm.cost import modelled
 from bucketize.kernel.gemm.schedule import schedules
 from bucketize.kernel.loops.cost import FITTED, seconds_each
 from bucketize.kernel.product import Product
-from bucketize.machine import calibration, target
+from bucketize.machine import calibration
 from bucketize.machine.calibration import (
     Calibration,
     calibration_path,
@@ -25,8 +25,9 @@ from bucketize.machine.calibration import (
     stored,
     write,
 )
+from bucketize.machine.host import host
 from bucketize.machine.speed import TYPICAL, Speed
-from bucketize.machine.target import host, machine_of
+from bucketize.machine.target import machine_of
 from bucketize.save.read import _target as restored
 
 FAST = replace(TYPICAL, ghz=5.0, l3=30.0)
@@ -172,4 +173,4 @@ def test_a_faster_machine_is_expected_to_take_less_for_something_and_more_for_no
 
 def test_a_speed_is_text_of_its_figures() -> None:
     assert str(TYPICAL).startswith("ghz=2.98 fma=1.82 loads=1.65 ")
-    assert target.host().speed == TYPICAL  # tests decide as a typical machine does
+    assert host().speed == TYPICAL  # tests decide as a typical machine does

@@ -34,7 +34,7 @@ from bucketize.kernel.template import TEMPLATES
 from bucketize.log.environment import here
 from bucketize.log.log import LogWarning, rows, select
 from bucketize.log.outcome import Outcome
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.measure import cluster as cluster_module
 from bucketize.measure import runner as measure
 from bucketize.measure.cluster import Cluster, GoneError, WorkerMachine, connected

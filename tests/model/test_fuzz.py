@@ -41,7 +41,7 @@ Case = tuple[list[np.ndarray], Results, Results]  # inputs, results, and what of
 DISPATCHERS = (log_dispatcher, uniform_dispatcher, exact_dispatcher)
 SMOOTH = {"float16": 6e-2, "float32": 2e-3, "float64": 2e-3}
 END = 2**63 - 1
-SHARE = 280  # of the graphs, in every run of the tests
+SHARE = 120  # of the graphs, in every run of all tests
 
 
 class Graph:

@@ -21,7 +21,7 @@ from bucketize.kernel.gemm import matmul
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
 from bucketize.link.memory import address
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.measure import case as timed
 from bucketize.op import Array
 from bucketize.ops.rounding import FORMATS, PLAIN, bfloat16_bits, int8_columns, rounded

@@ -19,7 +19,7 @@ from bucketize.interpret import run_function
 from bucketize.ir import Builder, Const, Function, Module, Var
 from bucketize.link import memory as storage
 from bucketize.link import strip
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.program.decide import decide, defaults
 from bucketize.program.instruction import RunSegment, Segment
 from bucketize.types import Dim, Symbol, tensor

@@ -9,7 +9,7 @@ import pytest
 import bucketize
 from bucketize import zoo
 from bucketize.ir import Module
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.program import sharing
 from bucketize.program.configuration import defaults
 from bucketize.program.decide import decide

@@ -24,8 +24,8 @@ from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
 from bucketize.link.link import link
+from bucketize.machine.host import host
 from bucketize.machine.speed import Floats
-from bucketize.machine.target import host
 from bucketize.program.configuration import Configuration, defaults
 from bucketize.program.decide import decide
 from bucketize.program.instruction import DEFAULT, LOGGED, KernelCall

@@ -158,7 +158,9 @@ def test_an_object_that_lacks_its_function_names_the_file(path: Path) -> None:
     blobs[first], blobs[second] = blobs[second], blobs[first]
     header["core"] = {n: [f"renamed_{k}", b] for n, (k, b) in header["core"].items()}
     write(path, header, blobs)
-    with pytest.raises(KernelError, match="an object file lacks its function renamed_") as caught:
+    with pytest.raises(
+        KernelError, match="cannot be loaded: it lacks its function renamed_"
+    ) as caught:
         bucketize.load(path)
     assert caught.value.notes == (f"in {path}",)
 

@@ -27,7 +27,7 @@ from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.lower.cost import Predicted, Seconds, Weighted
 from bucketize.lower.layout import anchors
 from bucketize.lower.pipeline import laid_out, lower
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.measure import runner as site
 from bucketize.measure.job import Job
 from bucketize.measure.race import Pair

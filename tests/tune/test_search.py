@@ -19,7 +19,7 @@ from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.log.trial import Schedule
 from bucketize.lower.pipeline import lower
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.ops import conv2d, relu
 from bucketize.tune.search import STRATEGIES, Proposal, Search, Space, schedules, space_of
 from bucketize.tune.surrogate import Neighbour

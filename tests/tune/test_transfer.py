@@ -18,7 +18,7 @@ from bucketize.ir import Builder, Const, Module, Var
 from bucketize.log.log import append, rows
 from bucketize.log.outcome import Outcome
 from bucketize.log.trial import Trial, schedule_hash
-from bucketize.machine.target import host
+from bucketize.machine.host import host
 from bucketize.measure.job import Job
 from bucketize.measure.runner import LocalRunner
 from bucketize.ops import add, matmul, relu

@@ -143,7 +143,7 @@ def report(benched: Benched, sessions: list[Session], as_json: bool) -> None:
 
 def facts(benched: Benched, sessions: list[Session]) -> dict[str, Any]:
     """The same for scripts."""
-    from bucketize.machine.target import host
+    from bucketize.machine.host import host
 
     engines = {s.engine: {"version": s.version, "settings": s.settings} for s in sessions}
     points = [

@@ -185,7 +185,7 @@ def lowered(mod: Module, name: str) -> Function:
     """The function that kernels are made of; a clone that is not legal as one that says why."""
     from bucketize.ir import refusing
     from bucketize.lower.pipeline import lower
-    from bucketize.machine.target import host
+    from bucketize.machine.host import host
 
     try:
         return lower(mod.function(name), target=host())
@@ -199,7 +199,7 @@ def lowered(mod: Module, name: str) -> Function:
 def print_after(mod: Module, name: str, wanted: str) -> None:
     """Print a function each time that a pass has run, as far as nothing refuses it."""
     from bucketize.lower.pipeline import lower
-    from bucketize.machine.target import host
+    from bucketize.machine.host import host
     from bucketize.text import show as text
 
     seen: list[str] = []

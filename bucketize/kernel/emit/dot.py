@@ -5,7 +5,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from bucketize.kernel.emit.vector import BFLOAT, BYTE, Writer, vector_type
-from bucketize.machine.target import ARM, system_of
+from bucketize.machine.present import ARM, system_of
 
 DOT, PAIR = 4, 2
 """How many bytes of each factor a lane has, and how many bfloat16."""

@@ -16,8 +16,8 @@ from numba.core.registry import cpu_target
 from numba.core.typing import mathdecl
 from numba.core.typing.context import Context
 
+from bucketize.kernel.codegen import machine
 from bucketize.kernel.emit.module import Generated
-from bucketize.kernel.object import machine
 from bucketize.machine.target import Processor
 
 BLOCK = types.CPointer(types.int64)  # type: ignore[no-untyped-call]
@@ -35,7 +35,7 @@ class _Library(JITCodeLibrary):
 
 
 class _Codegen(JITCPUCodegen):
-    """LLVM's view of a processor, which need not be this one, is that of `kernel.object`.
+    """LLVM's view of a processor, which need not be this one, is that of `kernel.codegen`.
 
     Numba's engine, which runs nothing here, is left out.
     """
@@ -54,7 +54,7 @@ class _Codegen(JITCPUCodegen):
 
     def _create_empty_module(self, name: str) -> Any:
         module: Any = super()._create_empty_module(name)  # type: ignore[no-untyped-call]
-        module.triple = self._wanted.triple
+        module.triple = self._wanted.code_triple
         return module
 
 
@@ -117,7 +117,7 @@ def entry(function: Callable[[Any], None]) -> Generated:
     """Decorates a kernel.
 
     `numba.cfunc` would optimise each function by itself before, for a sixth of the time to no
-    effect, and make machine code, which `kernel.object` makes.
+    effect, and make machine code, which `kernel.codegen` makes.
     """
     return partial(_generated, function)
 

@@ -46,7 +46,7 @@ def entry(function: Callable[[Any], None]) -> Generated:
 
     def generated(wanted: Processor) -> tuple[str, str]:
         name = function.__module__
-        return optimised(module_text(name, body, wanted.triple), wanted), name
+        return optimised(module_text(name, body, wanted.code_triple), wanted), name
 
     return generated
 

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import llvmlite.binding as llvm
 from llvmlite import ir
 
+from bucketize.kernel.codegen import machine
 from bucketize.kernel.emit.vector import POINTER, VOID, Writer
-from bucketize.kernel.object import machine
 from bucketize.machine.target import Processor
 
 Emit: TypeAlias = Callable[..., None]
@@ -47,7 +47,7 @@ def vector_kernel(name: str, emit: Emit, parameters: dict[str, Any]) -> Generate
     lanes = rest.pop("lanes")
 
     def generated(wanted: Processor) -> tuple[str, str]:
-        text = module_text(name, lambda w, block: emit(w, block, **rest), wanted.triple, lanes)
+        text = module_text(name, lambda w, block: emit(w, block, **rest), wanted.code_triple, lanes)
         return optimised(text, wanted), name
 
     return generated

@@ -9,7 +9,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from bucketize.kernel.emit.vector import BIT, INT, VOID, WORD, WORD_BYTES, Writer
-from bucketize.machine.target import ARM, system_of
+from bucketize.machine.present import ARM, system_of
 
 YIELD = ir.Constant(INT, 1)
 """The hint of Arm that this thread waits."""
@@ -95,9 +95,7 @@ def pause(w: Writer) -> None:
 
 def give_way(w: Writer) -> None:
     """Let another thread have the core, if one waits for it."""
-    is_windows = system_of(w.module.triple)[1] == "windows"
-    name = "SwitchToThread" if is_windows else "sched_yield"
-    w.builder.call(w.declare(name, INT, []), [])
+    w.builder.call(w.declare("sched_yield", INT, []), [])
 
 
 def _word(w: Writer, address: ir.Value) -> ir.Value:

@@ -10,7 +10,7 @@ from bucketize.kernel.emit.vector import POINTER, Writer
 from bucketize.kernel.gemm.microkernel import RegisterTile, TileForm
 from bucketize.kernel.gemm.neon import LANES, NeonTile
 from bucketize.kernel.gemm.store import finisher
-from bucketize.machine.target import ARM, system_of
+from bucketize.machine.present import ARM, system_of
 
 
 class Tiles:
