@@ -231,15 +231,23 @@ def test_what_is_out_of_reach_is_an_error() -> None:
         elf.FILL[elf.ARM][283](memory, 0, 1 << 30, 0)
 
 
+FOR_EVER = """
+define void @it(ptr %p) {
+begin:
+  br label %again
+again:
+  store volatile i64 1, ptr %p
+  br label %again
+}"""
+
+
 def test_code_stays_until_the_process_has_ended() -> None:
     """Threads run in it while the interpreter goes."""
     script = """
 import ctypes, threading
-import test_elf
-from bucketize.machine import elf
-text = "define void @it(ptr %p) {\nb:\n  br label %l\nl:\n  store volatile i64 1, ptr %p\n  br label %l\n}"
+from test_elf import FOR_EVER, elf, function_at, made
 block = (ctypes.c_int64 * 1)()
-run = test_elf.function_at(elf.load(test_elf.made(text), "renamed"))
+run = function_at(elf.load(made(FOR_EVER), "renamed"))
 threading.Thread(target=run, args=[ctypes.addressof(block)], daemon=True).start()
 while not block[0]:
     pass
