@@ -1,4 +1,4 @@
-"""The user's cache, and who may write a file: no machine code is run that others can put there."""
+"""Who may write a file: no machine code is run that others can put there."""
 
 from __future__ import annotations
 
@@ -6,30 +6,7 @@ import grp
 import os
 import pwd
 import stat
-import tempfile
 from pathlib import Path
-
-import platformdirs
-
-VARIABLE = "BUCKETIZE_CACHE"
-
-
-def cache_directory() -> Path:
-    """Where kernels are kept: the environment's BUCKETIZE_CACHE, or the user's cache directory."""
-    return Path(os.environ.get(VARIABLE) or platformdirs.user_cache_dir("bucketize"))
-
-
-def put(path: Path, data: bytes) -> None:
-    """Put a file into the cache, whole or not at all; a cache made by root serves all users."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(temporary).chmod(0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def open_to_others(path: Path, status: os.stat_result) -> str | None:

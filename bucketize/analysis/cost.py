@@ -13,8 +13,8 @@ from bucketize.compiler import compile
 from bucketize.executable import Executable
 from bucketize.inspect.calibrate import calibrated
 from bucketize.ir import Builder, Module, Var
+from bucketize.machine.directory import VARIABLE
 from bucketize.ops import relu
-from bucketize.owner import VARIABLE
 from bucketize.program.instruction import DEFAULT, LOGGED
 from bucketize.program.program import Routine
 from bucketize.progress import Tell

@@ -29,9 +29,9 @@ from bucketize.inspect.roofline import CHAINS, probe, round_seconds
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.link.memory import address, empty_bytes
 from bucketize.machine.calibration import Calibration, is_wanted, stored, write
-from bucketize.machine.host import host
+from bucketize.machine.host import host, machine_of
 from bucketize.machine.speed import TYPICAL, Speed
-from bucketize.machine.target import Target, cores, machine_of
+from bucketize.machine.target import Target, cores
 
 LOGGER = logging.getLogger("bucketize")
 ROUNDS, PASSES = 20, 2  # of a probe; all of a pass may fall into a slow moment

@@ -30,9 +30,9 @@ from bucketize.kernel.cache import code_path, made, stored
 from bucketize.kernel.codegen import compiled
 from bucketize.kernel.object import Kernel, load
 from bucketize.machine import target
+from bucketize.machine.directory import cache_directory
 from bucketize.machine.host import processor
 from bucketize.machine.target import Processor, cores
-from bucketize.owner import cache_directory
 
 if TYPE_CHECKING:
     from bucketize.progress import Tell

@@ -17,7 +17,8 @@ from pathlib import Path
 from bucketize.errors import KernelError, warn
 from bucketize.kernel.object import sealed, unsealed
 from bucketize.lock import locked
-from bucketize.owner import VARIABLE, cache_directory, open_to_others, put
+from bucketize.machine.directory import VARIABLE, cache_directory, put
+from bucketize.owner import open_to_others
 
 LOGGER = logging.getLogger("bucketize")
 DAY_S = 24 * 3600

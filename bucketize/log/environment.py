@@ -10,8 +10,7 @@ from importlib.metadata import version
 
 from llvmlite import binding
 
-from bucketize.machine.host import host
-from bucketize.machine.target import calibration_of
+from bucketize.machine.host import calibration_of, host
 from bucketize.release import release
 
 

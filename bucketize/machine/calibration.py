@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import os
 import platform
 from dataclasses import asdict, dataclass, fields
@@ -17,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from bucketize.errors import KernelError
-from bucketize.machine.speed import FAMILIES, Speed
-from bucketize.owner import cache_directory, put
+from bucketize.machine.directory import cache_directory, put
+from bucketize.machine.speed import FAMILIES, Speed, speed_of
 
 VARIABLE = "BUCKETIZE_CALIBRATE"
 LOGGER = logging.getLogger("bucketize")
@@ -113,17 +112,6 @@ def read(text: str) -> Calibration:
     if values["family"] not in FAMILIES:
         raise ValueError(f"family is {values['family']!r}, not of {', '.join(FAMILIES)}")
     return Calibration(**{**values, **speeds})
-
-
-def speed_of(values: Any) -> Speed:
-    """The speed of a JSON object; a `ValueError` where a figure is missing or is none."""
-    names = [f.name for f in fields(Speed)]
-    if not isinstance(values, dict) or set(values) != set(names):
-        raise ValueError(f"a speed has {', '.join(names)}")
-    wrong = [n for n, v in values.items() if type(v) not in (int, float) or not 0 < v < math.inf]
-    if wrong:
-        raise ValueError(f"{wrong[0]} is {values[wrong[0]]!r}")
-    return Speed(**{name: float(values[name]) for name in names})
 
 
 def write(calibration: Calibration) -> Path:

@@ -8,15 +8,9 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
+from bucketize.machine.calibration import Calibration, is_wanted, machine_name, stored
 from bucketize.machine.present import ARM, present, system_of
-from bucketize.machine.target import (
-    VARIABLE,
-    Processor,
-    Target,
-    calibration_of,
-    described,
-    target_of,
-)
+from bucketize.machine.target import VARIABLE, Processor, Target, described, target_of
 
 
 @cache
@@ -30,6 +24,16 @@ def host() -> Target:
     if its_own is None:
         return its
     return replace(its, speed=its_own.speed, beside=its_own.beside, family=its_own.family)
+
+
+def calibration_of(its: Target) -> Calibration | None:
+    """What was measured here, and what trials made of it; None with BUCKETIZE_CALIBRATE=0."""
+    return stored(machine_of(its)) if is_wanted() else None
+
+
+def machine_of(its: Target) -> str:
+    """What tells this machine from others, as calibrations have it."""
+    return machine_name(its.name, (its.l1, its.l2, its.l3), os.cpu_count() or 1)
 
 
 @cache

@@ -6,9 +6,10 @@ of cores.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import TypeAlias, TypeVar
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,3 +82,14 @@ def fitted(kind: Callable[..., C], **constants: tuple[float, ...]) -> Mapping[st
     rows = zip(*constants.values(), strict=True)
     fits = [kind(**dict(zip(constants, row, strict=True))) for row in rows]
     return dict(zip(FAMILIES, fits, strict=True))
+
+
+def speed_of(values: Any) -> Speed:
+    """The speed of a JSON object; a `ValueError` where a figure is missing or is none."""
+    names = [f.name for f in fields(Speed)]
+    if not isinstance(values, dict) or set(values) != set(names):
+        raise ValueError(f"a speed has {', '.join(names)}")
+    wrong = [n for n, v in values.items() if type(v) not in (int, float) or not 0 < v < math.inf]
+    if wrong:
+        raise ValueError(f"{wrong[0]} is {values[wrong[0]]!r}")
+    return Speed(**{name: float(values[name]) for name in names})

@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 
 from bucketize.errors import unknown_name
-from bucketize.machine.calibration import Calibration, is_wanted, machine_name, stored
 from bucketize.machine.present import ARM, TOLD, UNTOLD, present, system, system_of
 from bucketize.machine.speed import FAMILIES, TYPICAL, Speed
 
@@ -124,16 +123,6 @@ class Target:
     def crowded(self) -> Target:
         """The machine while all of its cores work."""
         return replace(self, speed=self.beside)
-
-
-def calibration_of(its: Target) -> Calibration | None:
-    """What was measured here, and what trials made of it; None with BUCKETIZE_CALIBRATE=0."""
-    return stored(machine_of(its)) if is_wanted() else None
-
-
-def machine_of(its: Target) -> str:
-    """What tells this machine from others, as calibrations have it."""
-    return machine_name(its.name, (its.l1, its.l2, its.l3), os.cpu_count() or 1)
 
 
 def target_of(its: Processor, caches: Mapping[int, int] | None = None) -> Target:

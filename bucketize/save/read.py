@@ -17,7 +17,7 @@ from bucketize.kernel.workload import workload_of
 from bucketize.link.memory import aligned
 from bucketize.link.plan import Plan, Result, agreed
 from bucketize.lower.arrangement import USUAL, Arrangement
-from bucketize.machine.calibration import speed_of
+from bucketize.machine.speed import speed_of
 from bucketize.machine.target import Processor, Target
 from bucketize.op import Array, Movement
 from bucketize.ops.dim import from_dims

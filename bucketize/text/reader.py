@@ -28,11 +28,11 @@ from bucketize.types import (
     Type,
     UnrankedType,
 )
-from bucketize.types.number import SHORT
+from bucketize.types.number import LACKING, SHORT
 
 T = TypeVar("T")
 
-DTYPES = {d.name: d for d in (*map(np.dtype, "?bBhHiIqQefdFD"), *SHORT)}
+DTYPES = {d.name: d for d in (*map(np.dtype, "?bBhHiIqQefdFD"), *SHORT) if not d.names}
 WORDS = {"True": True, "False": False, "None": None, "inf": math.inf, "nan": math.nan}
 CALLS = {n: f.value for n, f in FUNCTIONS.items() if not f.sign}
 RESERVED = frozenset((*DTYPES, *WORDS, *CALLS, "const", "where", "in"))
@@ -179,6 +179,8 @@ class Reader:
         """A tensor: a dtype and, unless it is a scalar without brackets, its dims; or others."""
         if self.now.text in KINDS:
             return self._kind(self.kind("name"))
+        if self.now.text in LACKING:
+            self.fail(f"{self.now.text} is a dtype of ml_dtypes: pip install ml_dtypes")
         if self.now.text not in DTYPES:
             self.fail(f"expected a dtype, got {self._shown(self.now)}; known: {', '.join(DTYPES)}")
         dtype = DTYPES[self.kind("name")]

@@ -20,9 +20,9 @@ from scipy.optimize import least_squares
 from bucketize.errors import KernelError, warn
 from bucketize.log.trial import Trial
 from bucketize.machine.calibration import write
-from bucketize.machine.host import host
+from bucketize.machine.host import calibration_of, host
 from bucketize.machine.speed import Speed
-from bucketize.machine.target import Target, calibration_of
+from bucketize.machine.target import Target
 from bucketize.tune.observation import Observation, observations
 from bucketize.tune.task import Task
 

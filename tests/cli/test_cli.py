@@ -44,8 +44,8 @@ from bucketize.inspect.roofline import Roofline
 from bucketize.link.image import core
 from bucketize.log.trial import Trial
 from bucketize.machine.calibration import Calibration
+from bucketize.machine.host import machine_of
 from bucketize.machine.speed import TYPICAL, Speed
-from bucketize.machine.target import machine_of
 from bucketize.progress import Meter, Tell
 from bucketize.release import release
 from bucketize.save.container import File, write

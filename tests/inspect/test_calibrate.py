@@ -18,9 +18,9 @@ from bucketize.inspect import calibrate as module
 from bucketize.inspect.calibrate import calibrate, calibrated, least_hindered, memory_bytes
 from bucketize.link.memory import address
 from bucketize.machine import target
-from bucketize.machine.host import host
+from bucketize.machine.host import host, machine_of
 from bucketize.machine.speed import TYPICAL, Speed
-from bucketize.machine.target import cores, machine_of
+from bucketize.machine.target import cores
 
 
 @pytest.fixture(autouse=True)

@@ -25,9 +25,8 @@ from bucketize.machine.calibration import (
     stored,
     write,
 )
-from bucketize.machine.host import host
+from bucketize.machine.host import host, machine_of
 from bucketize.machine.speed import TYPICAL, Speed
-from bucketize.machine.target import machine_of
 from bucketize.save.read import _target as restored
 
 FAST = replace(TYPICAL, ghz=5.0, l3=30.0)

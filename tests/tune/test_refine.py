@@ -16,9 +16,9 @@ from bucketize.errors import BucketizeWarning, KernelError
 from bucketize.kernel.template import Schedule
 from bucketize.log.environment import here
 from bucketize.machine.calibration import Calibration, stored, write
-from bucketize.machine.host import host
+from bucketize.machine.host import host, machine_of
 from bucketize.machine.speed import TYPICAL, Speed
-from bucketize.machine.target import Target, machine_of
+from bucketize.machine.target import Target
 from bucketize.tune import refine
 from bucketize.tune.observation import Observation
 from bucketize.tune.refine import BOUND, Judgement, TaughtKernel, refined, teach

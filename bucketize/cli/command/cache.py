@@ -30,7 +30,7 @@ def cache(prune: float | None, as_json: bool) -> None:
       bucketize cache --prune 30
     """
     from bucketize.kernel import cache as files
-    from bucketize.owner import cache_directory
+    from bucketize.machine.directory import cache_directory
 
     removed = [] if prune is None else files.prune(prune)
     kernels = files.kernels()

@@ -50,8 +50,7 @@ def calibrate(show: bool, as_json: bool) -> None:
     from bucketize.errors import KernelError
     from bucketize.inspect.calibrate import calibrate as measured
     from bucketize.machine.calibration import stored, write
-    from bucketize.machine.host import host
-    from bucketize.machine.target import machine_of
+    from bucketize.machine.host import host, machine_of
 
     if show:
         calibration = stored(machine_of(host()))
