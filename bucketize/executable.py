@@ -21,10 +21,7 @@ from bucketize.inspect.explain import Explanation, explain, sizes_of
 from bucketize.ir import Module, Var
 from bucketize.kernel.object import Kernel
 from bucketize.link.image import Image
-from bucketize.many.deliver import Done
 from bucketize.many.limits import CallLimits, check_count
-from bucketize.many.many import Many, Request, listed, many_of
-from bucketize.many.plan import CallPlan
 from bucketize.op import Array, Value
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
 from bucketize.program.program import Program, Routine
@@ -43,6 +40,9 @@ if TYPE_CHECKING:
     from bucketize.background import WarmUp
     from bucketize.inspect.report import ServingReport
     from bucketize.inspect.roofline import Roofline
+    from bucketize.many.deliver import Done
+    from bucketize.many.many import Many, Request
+    from bucketize.many.plan import CallPlan
 
 REPORTED = 64  # sizes: a few seconds on the largest models
 
@@ -283,7 +283,7 @@ class Executable:
 
         """
         limits = self._within(CallLimits(tokens, bytes, first_s, all_s))
-        return self._many().delivered(listed(requests), limits)
+        return self._many().delivered(requests, limits)
 
     def plan_many(
         self,
@@ -312,13 +312,15 @@ class Executable:
 
         """
         limits = self._within(CallLimits(tokens, bytes, first_s, all_s))
-        return self._many().plan(listed(requests), limits)
+        return self._many().plan(requests, limits)
 
     def _many(self) -> Many:
         serving, sharing = self._serving, self._sharing
         if sharing is None or sharing[0].image is not serving.image:
+            # who asks for no list of requests pays nothing for it
+            module: Any = importlib.import_module("bucketize.many.many")
             own = serving.image.program, self.module, self._params
-            many = many_of(*own, serving.gated, serving.memory, self._counter.count)
+            many: Many = module.many_of(*own, serving.gated, serving.memory, self._counter.count)
             self._sharing = serving, many
         elif sharing[0] is not serving:  # the image is the same, and so is what was proved of it
             many = replace(sharing[1], run=serving.gated, memory=serving.memory)

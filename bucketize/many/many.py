@@ -84,11 +84,11 @@ class Many:
         return ordered  # type: ignore[return-value]  # none failed
 
     def delivered(
-        self, requests: Sequence[Request], limits: CallLimits
+        self, requests: Iterable[Request], limits: CallLimits
     ) -> Iterator[tuple[int, Done]]:
         """What each request came to, or the error that it failed by, as soon as it is there."""
         end = None if limits.all_s is None else time.monotonic() + limits.all_s
-        return self._delivered(requests, limits, end)
+        return self._delivered(listed(requests), limits, end)
 
     def _delivered(
         self, requests: Sequence[Request], limits: CallLimits, end: float | None
@@ -104,9 +104,9 @@ class Many:
         finally:
             self.count(bind_shapes(self.params, shapes_of(inputs[i])) for i in served)
 
-    def plan(self, requests: Sequence[Request], limits: CallLimits) -> CallPlan:
+    def plan(self, requests: Iterable[Request], limits: CallLimits) -> CallPlan:
         """The calls that requests come to."""
-        return self._planned(requests, limits)[1]
+        return self._planned(listed(requests), limits)[1]
 
     def _planned(
         self, requests: Sequence[Request], limits: CallLimits

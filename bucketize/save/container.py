@@ -22,10 +22,11 @@ from bucketize.errors import ProgramError
 from bucketize.op import Array
 
 NAME = b"bucketize program "
-FORMAT = 2  # 2: the nodes that kernels come from
+FORMAT = 3  # 3: digests of sums
 HEAD = len(NAME) + 8 + 8 + 32  # name, format, bytes of the header, its digest
 PLACE = 4096  # blobs begin at multiples: a page, so that what is mapped is aligned
 BETWEEN = 64  # a cache line
+SUMMED = 4096
 
 Blob: TypeAlias = bytes | Array
 
@@ -77,7 +78,12 @@ def _first(header: int) -> int:
 
 
 def _digest(data: bytes | memoryview) -> bytes:
-    return hashlib.blake2b(data, digest_size=32).digest()
+    """Of the sum of each 4 KiB, as 64-bit words, in order: hundreds of MiB take next to no time."""
+    whole = len(data) // SUMMED * SUMMED
+    words = np.frombuffer(data[:whole], np.uint64).reshape(-1, SUMMED // 8)
+    digest = hashlib.blake2b(words.sum(axis=1).data, digest_size=32)
+    digest.update(data[whole:])
+    return digest.digest()
 
 
 @contextmanager
