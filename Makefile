@@ -37,12 +37,15 @@ fuzz: $(READY) ## thousands of random graphs, compiled in every way, beside refe
 test-arm64: $(READY) ## tests on 64-bit Arm in emulation, half an hour: needs Debian and qemu-user-static
 	@$(BIN)/python tests/arm64.py
 
-dist: $(READY) ## a wheel, installed into an empty environment: README's first lines run there, outside of the tree
-	@rm -rf build/dist && $(BIN)/python -m pip wheel --quiet --quiet --disable-pip-version-check --no-deps --wheel-dir build/dist .
-	@$(PYTHON) -m venv build/dist/venv
+dist: $(READY) ## both wheels, each in an empty environment: README's first lines run there, outside of the tree
+	@rm -rf build/dist && $(BIN)/python -m pip wheel --quiet --quiet --disable-pip-version-check --no-deps --wheel-dir build/dist ./runtime .
+	@$(PYTHON) -m venv build/dist/venv && $(PYTHON) -m venv build/dist/runtime
 	@build/dist/venv/bin/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check build/dist/*.whl
+	@build/dist/runtime/bin/python -m pip install --quiet --quiet --disable-pip-version-check build/dist/bucketize_runtime-*.whl
 	@awk '/^```python/ {on = 1; next} /^```/ {if (on) exit} on' README.md > build/dist/readme.py
+	@awk '/^```python/ {on = 1; next} /^```/ {if (on) exit} on' runtime/README.md > build/dist/runtime.py
 	@cd build/dist && venv/bin/python readme.py && venv/bin/bucketize run zoo:mlp -d log --at N=3 && venv/bin/bucketize --version
+	@cd build/dist && venv/bin/bucketize compile zoo:mlp -d log -o model.bkt && runtime/bin/python runtime.py && du -sh runtime/lib/python*/site-packages/bucketize
 
 mutate: $(VENV)/.mutate ## seed faults into the core: do tests notice? (SAMPLE=0 for all, ONLY=dispatch/pad)
 	@$(BIN)/python -P tests/mutate.py --sample $(SAMPLE) --seed $(SEED) --only '$(ONLY)'
@@ -71,13 +74,13 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"bucketize needs Python >= 3.11; $(PYTHON) is {sys.version.split()[0]} (try: make PYTHON=python3.12)")'
 	@test -x $(BIN)/python || { echo "making $(VENV) ..."; $(PYTHON) -m venv $(VENV); }
 	@echo "installing into $(VENV): some hundred megabytes the first time"
-	@$(COUNTING) $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check --editable '.[test]'
+	@$(COUNTING) $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check --editable ./runtime --editable '.[test]'
 	@$(COUNTING) $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib # pip would use one core, and take the packages' tests too
 	@printf '%-40s\n' "installed: $(BIN)/bucketize"
 	@touch $@
 
 $(VENV)/.bench: $(READY) # an engine that cannot be had here is missing then, which the benchmark says
-	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[bench]' && touch $@ || echo "not all engines could be installed"
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable ./runtime --editable '.[bench]' && touch $@ || echo "not all engines could be installed"
 
 $(VENV)/.mutate: $(READY)
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[mutate]'

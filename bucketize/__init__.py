@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from bucketize.errors import did_you_mean
+from bucketize.errors import BucketizeError, did_you_mean
+from bucketize.release import rest
 
 if TYPE_CHECKING:
     from bucketize import analysis, zoo
     from bucketize.compiler import compile
     from bucketize.dispatch.specialise import specialise
     from bucketize.dispatch.tree import dispatch
-    from bucketize.errors import BucketizeError
     from bucketize.executable import Executable
     from bucketize.integrations.node import NodeArg
     from bucketize.integrations.option import (
@@ -126,7 +125,10 @@ class _Public(ModuleType):
             guess = did_you_mean(name, _HOMES)
             raise AttributeError(f"module 'bucketize' has no attribute {name!r}{guess}")
         home = _HOMES[name]
-        module = importlib.import_module(home or f"bucketize.{name}")
+        try:
+            module = rest(home or f"bucketize.{name}")
+        except BucketizeError as e:
+            raise AttributeError(e) from e
         value = getattr(module, name) if home else module
         self.__dict__[name] = value
         return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import time
 from collections import Counter
@@ -26,6 +25,7 @@ from bucketize.op import Array, Value
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
 from bucketize.program.program import Program, Routine
 from bucketize.progress import Tell, progress_bar, shown
+from bucketize.release import rest
 from bucketize.runtime.memory import Memory
 from bucketize.runtime.serving import Serving, owned
 from bucketize.runtime.vm import Context
@@ -318,7 +318,7 @@ class Executable:
         serving, sharing = self._serving, self._sharing
         if sharing is None or sharing[0].image is not serving.image:
             # who asks for no list of requests pays nothing for it
-            module: Any = importlib.import_module("bucketize.many.many")
+            module = rest("bucketize.many.many")
             own = serving.image.program, self.module, self._params
             many: Many = module.many_of(*own, serving.gated, serving.memory, self._counter.count)
             self._sharing = serving, many
@@ -495,7 +495,7 @@ class Executable:
 
         """
         # a compiler is loaded by who asks for it
-        module: Any = importlib.import_module("bucketize.background")
+        module = rest("bucketize.background")
         image = self.image
         names = in_order(image.program, traffic, seconds)
         with self._warming:
@@ -607,7 +607,7 @@ class Executable:
 
         """
         # the models load all templates, which a loaded executable does without
-        module: Any = importlib.import_module("bucketize.inspect.report")
+        module = rest("bucketize.inspect.report")
         serving, traffic = self._serving, self._counter.snapshot()
         clones = self._counter.by_clone(serving.clones)
         its: ServingReport = module.report(serving.image.program, clones, traffic, sizes)
@@ -653,14 +653,14 @@ class Executable:
         if self.module is not None and report.clone in self.module.functions:
             # these load all templates, which a loaded executable does without
             report.expected = partial(self._expected, sizes)
-            module: Any = importlib.import_module("bucketize.lower.alternative")
+            module = rest("bucketize.lower.alternative")
             where = report.clone, report.inside, report.arrangement, self.program.threads
             report.alternatives = partial(module.arrangements, self.module, *where)
         return report
 
     def _expected(self, sizes: Mapping[str, int]) -> list[float | None]:
         """The seconds of each kernel of a call, in order, by the models of the kernels."""
-        module: Any = importlib.import_module("bucketize.inspect.predict")
+        module = rest("bucketize.inspect.predict")
         kernels = module.predicted(self.program, sizes).kernels
         return [None if k.seconds is None else k.times * k.seconds for k in kernels]
 
@@ -711,7 +711,7 @@ class Executable:
             fault = f"input {min(taken)!r} is called as an option of `profile` is"
             raise ArgumentError(f"{fault}: give all inputs by position, in the order of `inputs`")
         # pandas and what measures the machine are loaded by who asks for them
-        module: Any = importlib.import_module("bucketize.inspect.profile")
+        module = rest("bucketize.inspect.profile")
         inputs = arrange_inputs(self._params, arrays, named)
         frame: pd.DataFrame = module.profile(
             self.image, inputs, lambda: self._run("main", inputs), repetitions, roofline, progress

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from bucketize.errors import ArgumentError, ProgramError
 from bucketize.executable import Executable
 from bucketize.link.image import Image
 from bucketize.owner import open_to_others
+from bucketize.release import rest
 from bucketize.runtime.thread_pool import check_threads
 from bucketize.save.container import File, sound
 from bucketize.save.read import SavedProgram
@@ -58,8 +58,7 @@ def load(path: str | Path, *, rebuild: bool = False, trusted: bool = False) -> E
         raise ProgramError(f"{path} {reason}; rebuild=True (--rebuild) compiles its kernels anew")
     stored.check()
     # The compiler is loaded by name, so that loading without it pays nothing for it.
-    compiler = importlib.import_module("bucketize.compiler")
-    executable: Executable = compiler.rebuilt(stored.program())
+    executable: Executable = rest("bucketize.compiler").rebuilt(stored.program())
     return executable
 
 

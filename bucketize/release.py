@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from typing import Any
 
 from bucketize.errors import BucketizeError
 
@@ -20,3 +21,17 @@ def release() -> str:
     except ModuleNotFoundError as e:
         raise BucketizeError("bucketize is not installed: pip install -e . where it lies") from e
     return told.partition(".post")[0]
+
+
+def rest(module: str) -> Any:
+    """A module of bucketize that only some calls need, and that bucketize-runtime has not.
+
+    Raises BucketizeError where that alone is installed.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as e:
+        if str(e.name).partition(".")[0] != "bucketize":
+            raise
+        told = f"{module} is no part of bucketize-runtime: pip install bucketize"
+        raise BucketizeError(told) from e

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from bucketize.errors import BucketizeError
 from bucketize.program.program import Program
+from bucketize.release import rest
 from bucketize.types import Sizes
 
 MOST = 65_536  # that are remembered
@@ -46,7 +46,7 @@ class Costs:
         return [answers[function, lanes, _key(sizes)] or 0.0 for sizes in points]
 
     def _expected(self, function: str, points: Sequence[Sizes], lanes: int) -> list[float]:
-        predict: Any = importlib.import_module("bucketize.inspect.predict")
+        predict = rest("bucketize.inspect.predict")
         program, threads = self.program, self.program.threads
         if lanes > 1:  # a thread each, all of whose cores are busy
             program, threads = replace(program, target=program.target.crowded), 1

@@ -7,12 +7,11 @@ several threads one call after the other by all of them, or calls side by side, 
 
 from __future__ import annotations
 
-import importlib
 import math
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from bucketize.many.together import Together
 from bucketize.op import Value
 from bucketize.program.program import Program
 from bucketize.ragged.name import ragged_name
+from bucketize.release import rest
 from bucketize.runtime.memory import Memory
 from bucketize.types import Sizes
 
@@ -239,8 +239,8 @@ def _ways(
     if module is None:
         return [Way(None, "it was loaded, and is not ragged")]
     # what proves loads what a loaded executable does without
-    rows: Any = importlib.import_module("bucketize.ragged.rows")
-    tokens: Any = importlib.import_module("bucketize.ragged.ragged")
+    rows = rest("bucketize.ragged.rows")
+    tokens = rest("bucketize.ragged.ragged")
     original = original_of(module)
     try:
         results = [r.type for r in original.results]

@@ -10,8 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
@@ -56,8 +55,7 @@ _TOKEN = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     """A piece of the text, and where it begins."""
 
     kind: str
@@ -107,14 +105,14 @@ class Reader:
 
     def _scan(self) -> Iterator[Token]:
         at = 0
-        while at < len(self.text):
-            match = _TOKEN.match(self.text, at)
-            if match is None:
-                self.fail(f"no token begins with {self.text[at]!r}", Token("", "", at))
+        for match in _TOKEN.finditer(self.text):
+            if match.start() != at:  # what lies between is no token
+                break
             if match.lastgroup != "space":
                 yield Token(str(match.lastgroup), match[0], at)
             at = match.end()
-        yield Token("end", "", at)
+        if at < len(self.text):
+            self.fail(f"no token begins with {self.text[at]!r}", Token("", "", at))
 
     # errors
 
@@ -140,10 +138,11 @@ class Reader:
 
     def accept(self, *texts: str) -> str:
         """Take the next token if it is one of these marks or words; its text, or nothing."""
-        if self.now.kind not in ("mark", "name") or self.now.text not in texts:
+        token = self.tokens[self.at]
+        if token.text not in texts or token.kind not in ("mark", "name"):
             return ""
         self.at += 1
-        return self.tokens[self.at - 1].text
+        return token.text
 
     def expect(self, text: str) -> None:
         """Take this mark or word."""
