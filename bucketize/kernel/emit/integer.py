@@ -51,6 +51,18 @@ def entry(function: Callable[[Any], None]) -> Generated:
     return generated
 
 
+def functions_text(functions: Mapping[str, Callable[..., Any]], triple: str) -> str:
+    """The IR of functions of words for callers of C, who call them by these names."""
+    module = ir.Module("functions")
+    module.triple = triple
+    for name, function in functions.items():
+        inner = _File(function).function(module, function.__name__)
+        outer = ir.Function(module, inner.ftype, name)
+        builder = ir.IRBuilder(outer.append_basic_block())
+        builder.ret(builder.call(inner, outer.args))
+    return str(module)
+
+
 class _File:
     """The functions of a file."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import BIT, INT, VOID, WORD, WORD_BYTES, Writer
+from bucketize.kernel.emit.vector import BIT, INT, POINTER, VOID, WORD, WORD_BYTES, Writer
 from bucketize.machine.present import ARM, system_of
 
 YIELD = ir.Constant(INT, 1)
@@ -58,6 +58,47 @@ def call_address(w: Writer, address: ir.Value, block: ir.Value) -> None:
     """A call of the kernel at `address` with the argument block at the address `block`."""
     kernel = ir.FunctionType(VOID, [WORD])
     w.builder.call(w.builder.inttoptr(address, kernel.as_pointer()), [block])
+
+
+# --- the C library ---------------------------------------------------------------------------------
+
+DATA = "bucketize_data"
+"""The symbol where the data of a library begins; its linker knows it."""
+
+
+def base(w: Writer) -> ir.Value:
+    """The address of the data of the library."""
+    data = w.declare(DATA, VOID, [])  # as a function: llvmlite gives hidden variables a value
+    data.linkage = "hidden"  # it is in the same file: no table leads to it
+    return w.builder.ptrtoint(data, WORD)
+
+
+def allocated(w: Writer, size: ir.Value) -> ir.Value:
+    """The address of so many bytes of zeros; 0 if there is no memory."""
+    place = w.declare("calloc", POINTER, [WORD, WORD])
+    return w.builder.ptrtoint(w.builder.call(place, [w.word(1), size]), WORD)
+
+
+def aligned(w: Writer, alignment: ir.Value, size: ir.Value) -> ir.Value:
+    """The address of so many bytes, a multiple of the alignment; 0 if there is no memory."""
+    place = w.declare("aligned_alloc", POINTER, [WORD, WORD])
+    return w.builder.ptrtoint(w.builder.call(place, [alignment, size]), WORD)
+
+
+def released(w: Writer, address: ir.Value) -> None:
+    """Give memory back; nothing at 0."""
+    w.builder.call(w.declare("free", VOID, [POINTER]), [w.pointer(address)])
+
+
+def formatted(
+    w: Writer, place: ir.Value, size: ir.Value, text: ir.Value, *numbers: ir.Value
+) -> None:
+    """Write a text, with numbers in the places that it has for them, of at most so many bytes."""
+    print_ = w.module.globals.get("snprintf")
+    if print_ is None:
+        kind = ir.FunctionType(INT, [POINTER, WORD, POINTER], var_arg=True)
+        print_ = ir.Function(w.module, kind, "snprintf")
+    w.builder.call(print_, [w.pointer(place), size, w.pointer(text), *numbers])
 
 
 # --- threads -------------------------------------------------------------------------------------

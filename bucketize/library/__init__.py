@@ -1,0 +1,1 @@
+"""Libraries of C: a compiled program with its weights as a shared object, and its header."""
