@@ -11,9 +11,11 @@ from enum import IntEnum
 MODEL = IntEnum(
     "MODEL",
     "n_symbols n_inputs inputs_at n_dims dims_at nodes_at n_nodes leaves_at plans_at n_plans "
-    "n_outputs outputs_at fill_at walk_at strip_at no_memory_at no_array_at no_shape_at too_short_at",
+    "n_outputs outputs_at core_at no_memory_at no_array_at no_shape_at too_short_at",
     start=0,
 )
+CORE = IntEnum("CORE", "fill walk strip", start=0)
+"""The kernels that all plans need."""
 TENSOR = IntEnum("TENSOR", "text_at rank", start=0)
 """An input or an output: what it is, as text."""
 DIM = IntEnum("DIM", "input axis symbol first least most text_at", start=0)

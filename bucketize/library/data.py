@@ -11,8 +11,9 @@ import numpy as np
 
 from bucketize.errors import ProgramError
 from bucketize.ir import Var
-from bucketize.library.block import CONSTANT, DIM, LEAF, MODEL, PLAN, RESULT, SOURCES, TENSOR
+from bucketize.library.block import CONSTANT, CORE, DIM, LEAF, MODEL, PLAN, RESULT, SOURCES, TENSOR
 from bucketize.library.route import Route, Routes
+from bucketize.link.block import WORD
 from bucketize.link.image import Image, Linked
 from bucketize.link.plan import FAILURES, Plan
 from bucketize.link.table import row, table
@@ -40,6 +41,8 @@ class Data:
     texts: dict[str, int] = field(default_factory=dict)
     arrays: dict[int, tuple[int, Array]] = field(default_factory=dict)
     """By the id of an array: its place, and the array, so that the id stays its own."""
+    slots: dict[int, str] = field(default_factory=dict)
+    """Where it is told how far a kernel lies behind the data, and which."""
 
     def add(self, array: Array, alignment: int = 8) -> int:
         """The place of an array."""
@@ -51,6 +54,12 @@ class Data:
     def words(self, words: type[IntEnum], **values: int) -> int:
         """The place of a block."""
         return self.add(np.array(row(words, **values), np.int64))
+
+    def kernels(self, names: Sequence[str]) -> int:
+        """The place of words that tell how far kernels lie behind."""
+        at = self.numbers([0] * len(names))
+        self.slots |= {at + WORD * i: name for i, name in enumerate(names)}
+        return at
 
     def numbers(self, numbers: Sequence[int]) -> int:
         """The place of some words."""
@@ -72,24 +81,21 @@ class Data:
             self.arrays[id(array)] = self.add(np.ascontiguousarray(array), ALIGNMENT), array
         return self.arrays[id(array)][0]
 
+    def tell(self, places: Mapping[str, int]) -> None:
+        """Note how far kernels lie behind, by their names."""
+        for start, array in self.pieces:
+            for at in range(start, start + array.nbytes, WORD):
+                if at in self.slots:
+                    array[(at - start) // WORD] = places[self.slots[at]]
+
     def blobs(self) -> Iterator[tuple[int, memoryview]]:
         """Each piece as bytes."""
         for at, array in self.pieces:
             yield at, array.reshape(-1).view(np.uint8).data
 
 
-def data_of(image: Image, routes: Routes, kernels: Mapping[str, int]) -> Data:
-    """The data of an image.
-
-    Args:
-        image: whose constants and plans they are.
-        routes: what runs at which sizes.
-        kernels: how far each kernel lies behind the data, by its name.
-
-    Returns:
-        The data; MODEL is where they begin.
-
-    """
+def data_of(image: Image, routes: Routes) -> Data:
+    """The data of an image, for what runs at which sizes; MODEL is where they begin."""
     data = Data()
     model = np.zeros(len(MODEL), np.int64)
     data.add(model)
@@ -97,7 +103,7 @@ def data_of(image: Image, routes: Routes, kernels: Mapping[str, int]) -> Data:
     symbols = list(dict.fromkeys(s.name for p in main.params for s in p.type.symbols()))
     segments = list(dict.fromkeys(r.segment for r in routes.leaves if isinstance(r, Route)))
     firsts = {r.segment: r for r in reversed(routes.leaves) if isinstance(r, Route)}
-    plans = [_plan(data, image, firsts[s], symbols, kernels) for s in segments]
+    plans = [_plan(data, image, firsts[s], symbols) for s in segments]
     leaves = [
         (-1, data.text(leaf)) if isinstance(leaf, str) else (segments.index(leaf.segment), 0)
         for leaf in routes.leaves
@@ -118,10 +124,7 @@ def data_of(image: Image, routes: Routes, kernels: Mapping[str, int]) -> Data:
         plans_at=data.numbers(plans or [0]),
         n_outputs=len(image.program.outputs),
         outputs_at=_tensors(data, [(name, atom.type) for name, atom in results]),
-        **{
-            f"{name}_at": kernels[image.supply.core(name).name]
-            for name in ("fill", "walk", "strip")
-        },
+        core_at=data.kernels([image.supply.core(name).name for name in CORE.__members__]),
         **{name: data.text(text) for name, text in TEXTS.items()},
     )
     return data
@@ -157,13 +160,10 @@ def _dims(data: Data, params: Sequence[Var], symbols: Sequence[str]) -> Iterator
     yield from later
 
 
-def _plan(
-    data: Data, image: Image, route: Route, symbols: Sequence[str], kernels: Mapping[str, int]
-) -> int:
+def _plan(data: Data, image: Image, route: Route, symbols: Sequence[str]) -> int:
     linked = image.linked(route.segment)
     plan = linked.plan
-    strip = image.supply.core("strip").name
-    rows = [kernels[name] for name in (*plan.kernels, *[strip] * len(plan.groups))]
+    rows = [*plan.kernels, *[image.supply.core("strip").name] * len(plan.groups)]
     constants = [
         (word, data.constant(array))
         for (word, _, _), array in zip(plan.constants, linked.constants, strict=True)
@@ -179,7 +179,7 @@ def _plan(
         **{f"n_{name}": len(each) for name, each in tables.items()},
         constants_at=data.rows(CONSTANT, "word at", constants),
         n_constants=len(constants),
-        kernels_at=data.numbers(rows),
+        kernels_at=data.kernels(rows),
         n_rows=len(rows),
         steps=plan.steps,
         threads=plan.threads,

@@ -39,7 +39,7 @@ extern "C" {
 /* What functions answer. */
 enum {
     BUCKETIZE_${guard}_OK = 0,
-    BUCKETIZE_${guard}_SHAPE = 1, /* sizes that the model is not legal at, or an index out of range */
+    BUCKETIZE_${guard}_SHAPE = 1, /* sizes that the model is not legal at, an index out of range */
     BUCKETIZE_${guard}_MEMORY = 2,
     BUCKETIZE_${guard}_ARRAY = 3, /* an array or a shape is missing, or an output is too short */
 };
@@ -76,12 +76,12 @@ ${spaces}void *const *outputs, const int64_t *output_bytes);
 def header(
     name: str,
     prefix: str,
-    release: str,
-    processor: str,
+    versions: tuple[str, str],
     params: Sequence[Var],
     outputs: Mapping[str, Atom],
 ) -> str:
-    """The text of the header of a library."""
+    """The text of the header of a library, of a release, for a processor."""
+    release, processor = versions
     symbols = {s.name: s for p in params for s in p.type.symbols()}
     return HEADER.substitute(
         name=name,

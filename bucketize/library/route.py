@@ -1,4 +1,4 @@
-"""What a program computes at which sizes, as far as a library can: one segment behind a decision."""
+"""What a program computes at which sizes: for a library, one segment behind a decision."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _behind(
         case (RunSegment() as run,) if set(code.results) <= set(run.outs):
             if all(a in routine.fn.params for a in run.args):
                 inputs = tuple(routine.fn.params.index(a) for a in run.args)
-                outputs = tuple(run.outs.index(r) for r in code.results)  # type: ignore[arg-type]
+                outputs = tuple(run.outs.index(r) for r in code.results)
                 if len(set(outputs)) == len(run.outs):
                     return Route(run.segment, inputs, outputs, symbols)
         case (Call() as call,) if call.args == routine.fn.params and code.results == call.outs:

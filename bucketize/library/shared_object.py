@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, TypeAlias
 
 from bucketize.errors import ProgramError
 from bucketize.library.data import Data
@@ -190,7 +190,7 @@ def write(file: IO[bytes], name: str, text: Text, data: Data, exports: Sequence[
         SYMBOL.pack(string, FUNCTION, 0, text_section if own else 0, start + place if own else 0, 0)
         for string, place, own in (*imports, *exported)
     )
-    parts: list[tuple[str, int, int, int, int, int, int, int]] = [
+    parts: list[Part] = [
         (".dynsym", 11, READ, symbols_at, len(symbols), 2, 1, SYMBOL.size),
         (".dynstr", 3, READ, strings_at, len(strings.data), 0, 0, 0),
         (".hash", 5, READ, hash_at, len(hashed), 1, 0, 4),
@@ -248,9 +248,11 @@ class _Sections:
     at: int
 
 
-def _sections(
-    parts: Sequence[tuple[str, int, int, int, int, int, int, int]], end: int
-) -> _Sections:
+Part: TypeAlias = tuple[str, int, int, int, int, int, int, int]
+"""Of the file: name, type, access, place, bytes, link, info, bytes of an entry."""
+
+
+def _sections(parts: Sequence[Part], end: int) -> _Sections:
     """The names of sections and their table, which linkers read; loaders do without."""
     names = Strings()
     rows = [SECTION.pack(*[0] * 10)]

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import llvmlite.binding as llvm
 
-from bucketize.errors import ProgramError
+from bucketize.errors import ArgumentError
 from bucketize.executable import Executable
 from bucketize.kernel.codegen import machine
 from bucketize.kernel.emit.integer import functions_text
 from bucketize.kernel.emit.module import optimised
 from bucketize.kernel.emit.word import DATA
 from bucketize.library import shared_object
-from bucketize.library.data import data_of
+from bucketize.library.block import CORE
+from bucketize.library.data import Data, data_of
 from bucketize.library.header import header
 from bucketize.library.native import model
+from bucketize.library.objects import write_objects
 from bucketize.library.route import Route, Routes, routes_of
 from bucketize.link.image import Image
 from bucketize.machine.target import Processor
 from bucketize.release import release
+from bucketize.save.container import put
 
 FUNCTIONS: dict[str, Callable[..., object]] = {
     "open": model.opened,
@@ -37,78 +38,92 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "shape": model.shape,
     "run": model.run,
 }
+FORMATS = ("so", "c")
 
 
-def save_library(exe: Executable, path: str | Path) -> Path:
-    """Write a shared object of ELF, and beside it the header that says what C calls.
+@dataclass(frozen=True)
+class Library:
+    """What both formats are made of."""
+
+    name: str
+    """As C has it: an identifier."""
+    codes: dict[str, bytes]
+    """Machine code, by the names of its functions; of the interface, by an empty one."""
+    data: Data
+    exports: list[str]
+    header: str
+
+    @property
+    def symbol(self) -> str:
+        """Where the data begin."""
+        return f"bucketize_{self.name}_data"
+
+
+def save_library(exe: Executable, path: str | Path, format: str = "so") -> Path:
+    """Write a program as a library of C, and the header that says what is called how.
 
     It needs the C library and its mathematics alone; weights are inside. Every clone is in it, and
     runs on the thread that calls.
 
     Args:
         exe: of native code alone: what numpy would compute, a library cannot.
-        path: of the library, as in `model.so`; its functions are called `bucketize_model_run` then.
+        path: of the library, as in `model.so`, whose functions are `bucketize_model_run` and the
+            like; of a folder, for "c".
+        format: "so", a shared object of ELF, as it is loaded under Linux; or "c": objects, header
+            and Makefile, for a linker of one's own.
 
     Returns:
         The path of the header.
 
     Raises:
+        ArgumentError: another format.
         ProgramError: the model has an operator that no kernel computes, or an input that is no
             tensor; the files cannot be written.
 
     """
+    if format not in FORMATS:
+        raise ArgumentError(f"format: expected {' or '.join(FORMATS)}, got {format!r}")
     path = Path(path)
-    image = exe.image
-    routes = routes_of(image.program)
-    prefix = f"bucketize_{_identifier(path.stem)}"
-    exports = [f"{prefix}_{name}" for name in FUNCTIONS]
-    codes = _codes(image, routes, prefix)
-    text = shared_object.text_of(codes, DATA)
+    its = _library(exe.image, re.sub(r"\W", "_", path.stem), path.name)
+    if format == "c":
+        return write_objects(path, its.name, its.codes, its.data, its.exports, its.header)
+    text = shared_object.text_of(its.codes, its.symbol)
     behind = shared_object.data_behind(text)
-    data = data_of(image, routes, {name: at - behind for name, at in text.functions.items()})
-    _put(path, lambda f: shared_object.write(f, path.name, text, data, exports))
-    main = image.program.routines["main"]
-    results = dict(zip(image.program.outputs, main.code.results, strict=True))
-    its = image.program.target.name
-    told = header(path.name, prefix, release(), its, main.params, results)
+    its.data.tell({name: at - behind for name, at in text.functions.items()})
+    put(path, lambda f: shared_object.write(f, path.name, text, its.data, its.exports), 0o755)
     beside = path.with_suffix(".h")
-    _put(beside, lambda f: f.write(told.encode()))
+    put(beside, lambda f: f.write(its.header.encode()))
     return beside
 
 
-def _identifier(name: str) -> str:
-    return re.sub(r"\W", "_", name)
+def _library(image: Image, name: str, told: str) -> Library:
+    program, prefix = image.program, f"bucketize_{name}"
+    routes = routes_of(program)
+    main = program.routines["main"]
+    results = dict(zip(program.outputs, main.code.results, strict=True))
+    versions = release(), program.target.name
+    return Library(
+        name,
+        _codes(image, routes, prefix),
+        data_of(image, routes),
+        [f"{prefix}_{function}" for function in FUNCTIONS],
+        header(told, prefix, versions, main.params, results),
+    )
 
 
 def _codes(image: Image, routes: Routes, prefix: str) -> dict[str, bytes]:
-    """The machine code of a library, by the names of its functions."""
     supply = image.supply
     segments = dict.fromkeys(r.segment for r in routes.leaves if isinstance(r, Route))
     names = dict.fromkeys(name for s in segments for name in image.linked(s).plan.kernels)
-    core = [supply.core(name) for name in ("fill", "walk", "strip")]
+    core = [supply.core(name) for name in CORE.__members__]
     kernels = [*core, *(supply.kernel(name) for name in names)]
     own = _functions(image.program.target.processor, prefix)
     return {"": own, **{kernel.name: kernel.code for kernel in kernels}}
 
 
 def _functions(wanted: Processor, prefix: str) -> bytes:
+    """The machine code of what C calls; libraries that are linked into one keep apart."""
     named = {f"{prefix}_{name}": function for name, function in FUNCTIONS.items()}
-    text = functions_text(named, wanted.code_triple)
+    text = functions_text(named, wanted.code_triple).replace(DATA, f"{prefix}_data")
     code: bytes = machine(wanted).emit_object(llvm.parse_assembly(optimised(text, wanted)))
     return code
-
-
-def _put(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Put a file there, whole or not at all."""
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                write(file)
-            Path(temporary).chmod(0o755 if path.suffix == ".so" else 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as e:
-        raise ProgramError(f"cannot write {path}: {e.strerror or e}") from e

@@ -11,10 +11,10 @@ import json
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 
@@ -42,17 +42,25 @@ def write(path: str | Path, header: Mapping[str, Any], blobs: Sequence[Blob]) ->
         places.append((start, len(view), _digest(view).hex()))
     text = json.dumps({**header, "blobs": places}).encode()
     head = NAME + FORMAT.to_bytes(8, "little") + len(text).to_bytes(8, "little") + _digest(text)
-    path = Path(path)
+
+    def pieces(file: IO[bytes]) -> None:
+        file.write(head + text)
+        first = _first(len(text))
+        for (start, _, _), view in zip(places, views, strict=True):
+            file.write(bytes(first + start - file.tell()))
+            file.write(view)
+
+    put(Path(path), pieces)
+
+
+def put(path: Path, write: Callable[[IO[bytes]], object], mode: int = 0o644) -> None:
+    """Put a file there, whole or not at all; ProgramError says why not."""
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(head + text)
-                first = _first(len(text))
-                for (start, _, _), view in zip(places, views, strict=True):
-                    file.write(bytes(first + start - file.tell()))
-                    file.write(view)
-            os.chmod(temporary, 0o644)
+                write(file)
+            os.chmod(temporary, mode)
             os.replace(temporary, path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)

@@ -60,7 +60,7 @@ def call_address(w: Writer, address: ir.Value, block: ir.Value) -> None:
     w.builder.call(w.builder.inttoptr(address, kernel.as_pointer()), [block])
 
 
-# --- the C library ---------------------------------------------------------------------------------
+# --- the C library -------------------------------------------------------------------------------
 
 DATA = "bucketize_data"
 """The symbol where the data of a library begins; its linker knows it."""

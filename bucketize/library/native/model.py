@@ -6,6 +6,7 @@ from bucketize.kernel.emit.word import (
     base,
     call_address,
     formatted,
+    greatest,
     move,
     released,
 )
@@ -13,6 +14,7 @@ from bucketize.library.block import (
     ARRAY,
     CONSTANT,
     CONTEXT,
+    CORE,
     DIM,
     LEAF,
     MEMORY,
@@ -43,7 +45,24 @@ def failed(context: CONTEXT, kind, text_at, a, b):
     return kind
 
 
-# --- what a call is of ------------------------------------------------------------------------------
+def core(number):
+    """The address of one of `CORE`."""
+    model: MODEL = base()
+    places = base() + model.core_at
+    return base() + places[number]
+
+
+# --- what a call is of ---------------------------------------------------------------------------
+
+
+def missing(arrays, count):
+    """The number of the first array that is not there; -1, none."""
+    if arrays == 0:
+        return 0
+    for i in range(count):
+        if arrays[i] == 0:
+            return i
+    return -1
 
 
 def bound(context: CONTEXT, shapes):
@@ -51,22 +70,18 @@ def bound(context: CONTEXT, shapes):
     model: MODEL = base()
     dims: DIM = base() + model.dims_at
     sizes = context.sizes
-    if shapes == 0:
-        return failed(context, ARRAY, model.no_shape_at, 0, 0)
-    for i in range(model.n_inputs):
-        if shapes[i] == 0:
-            return failed(context, ARRAY, model.no_shape_at, i, 0)
+    absent = missing(shapes, model.n_inputs)
+    if absent >= 0:
+        return failed(context, ARRAY, model.no_shape_at, absent, 0)
     for i in range(model.n_dims):
         shape = shapes[dims[i].input]
-        size, symbol = shape[dims[i].axis], dims[i].symbol
-        if symbol < 0:
-            if size != dims[i].least:
-                return failed(context, SHAPE, dims[i].text_at, dims[i].least, size)
-        else:
+        size, wanted = shape[dims[i].axis], dims[i].least
+        if dims[i].symbol >= 0:
             if dims[i].first != 0:
-                sizes[symbol] = size
-            if size < dims[i].least or size > dims[i].most or size != sizes[symbol]:
-                return failed(context, SHAPE, dims[i].text_at, sizes[symbol], size)
+                sizes[dims[i].symbol] = size
+            wanted = sizes[dims[i].symbol]
+        if size != wanted or size < dims[i].least or size > dims[i].most:
+            return failed(context, SHAPE, dims[i].text_at, wanted, size)
     return OK
 
 
@@ -83,7 +98,7 @@ def leaf_of(context: CONTEXT):
     return -1 - at
 
 
-# --- a plan's memory --------------------------------------------------------------------------------
+# --- a plan's memory -----------------------------------------------------------------------------
 
 
 def new_state(plan: PLAN):
@@ -124,7 +139,6 @@ def new_state(plan: PLAN):
 
 def begin(plan: PLAN, state: STATE):
     """Put in what never changes: addresses, and the words of both blocks."""
-    model: MODEL = base()
     move(state.registers, base() + plan.initial_at, WORD * plan.n_registers)
     kernels, places = state.kernels, base() + plan.kernels_at
     for i in range(plan.n_rows):
@@ -141,7 +155,7 @@ def begin(plan: PLAN, state: STATE):
     state.bases[BASE.table] = state.table
     begin_fill(plan, state, state.fill)
     begin_walk(plan, state, state.walk)
-    state.fill[FILL.strip] = base() + model.strip_at
+    state.fill[FILL.strip] = core(CORE.strip)
 
 
 def begin_fill(plan: PLAN, state: STATE, fill: FILL):
@@ -192,7 +206,7 @@ def prepared(context: CONTEXT, plan: PLAN, number):
     for i in range(plan.n_symbols):
         size = context.sizes[symbols[i]]
         state.sizes[i], state.registers[i] = size, size
-    call_address(base() + model.fill_at, state.fill)
+    call_address(core(CORE.fill), state.fill)
     fill: FILL = state.fill
     if fill.status != 0:
         texts = base() + plan.failures_at
@@ -213,7 +227,7 @@ def roomy(context: CONTEXT, bytes_):
     return 1
 
 
-# --- results ----------------------------------------------------------------------------------------
+# --- results -------------------------------------------------------------------------------------
 
 
 def bytes_of(state: STATE, results: RESULT, i):
@@ -225,7 +239,7 @@ def bytes_of(state: STATE, results: RESULT, i):
     return size
 
 
-def copied(context: CONTEXT, plan: PLAN, state: STATE):
+def copied(plan: PLAN, state: STATE):
     """Write the results that no kernel writes."""
     results: RESULT = base() + plan.results_at
     first = len(BASE)
@@ -250,11 +264,9 @@ def placed(context: CONTEXT, plan: PLAN, state: STATE, inputs, outputs, lengths)
     results: RESULT = base() + plan.results_at
     bases, first = state.bases, len(BASE)
     numbers = base() + plan.inputs_at
-    if inputs == 0 or outputs == 0 or lengths == 0:
-        return failed(context, ARRAY, model.no_array_at, 0, 0)
-    for i in range(model.n_inputs):
-        if inputs[i] == 0:
-            return failed(context, ARRAY, model.no_array_at, i, 0)
+    absent = missing(inputs, model.n_inputs)
+    if absent >= 0 or outputs == 0 or lengths == 0:
+        return failed(context, ARRAY, model.no_array_at, greatest(absent, 0), 0)
     for i in range(plan.n_inputs):
         bases[first + i] = inputs[numbers[i]]
     ours = base() + plan.outputs_at
@@ -279,7 +291,7 @@ def repeated(plan: PLAN, state: STATE, outputs):
             move(outputs[k], there, bytes_of(state, results, ours[k]))
 
 
-# --- what C calls -----------------------------------------------------------------------------------
+# --- what C calls --------------------------------------------------------------------------------
 
 
 def opened(place):
@@ -399,11 +411,11 @@ def run(context: CONTEXT, inputs, shapes, outputs, lengths):
     walk: WALK = state.walk
     state.bases[BASE.arena] = context.arena
     walk.first = plan.fixed if state.pointed == context.arena and context.arena != 0 else 0
-    call_address(base() + model.walk_at, state.walk)
+    call_address(core(CORE.walk), state.walk)
     state.pointed = context.arena
     if walk.wrong != 0:
         texts = base() + plan.reports_text_at
         return failed(context, SHAPE, texts[walk.wrong - 1], walk.wrong_index, walk.extent)
-    copied(context, plan, state)
+    copied(plan, state)
     repeated(plan, state, outputs)
     return OK

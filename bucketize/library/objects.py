@@ -1,0 +1,91 @@
+"""A library as objects, for a linker of one's own: with a Makefile that says how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from string import Template
+from typing import IO
+
+from bucketize.errors import ProgramError
+from bucketize.library.data import ALIGNMENT, Data
+from bucketize.link.block import WORD
+from bucketize.save.container import put
+
+INTERFACE = "interface.o"
+MAKEFILE = Template("""\
+# $name.so from its parts. What others may call is in $name.map.
+CC = cc
+
+$name.so: data.S $name.bin $name.map $objects
+\t$$(CC) -shared -o $$@ -Wl,-soname,$$@ -Wl,--version-script=$name.map -Wl,-z,noexecstack \\
+\t\tdata.S $objects -lm
+
+.PHONY: clean
+clean:
+\trm -f $name.so
+""")
+DATA = Template("""\
+/* The data of $name: what $name.bin holds, and how far the kernels lie behind it. */
+        .section .rodata
+        .balign $alignment
+        .globl $symbol
+        .hidden $symbol
+$symbol:
+$pieces
+        .section .note.GNU-stack, "", %progbits
+""")
+MAP = Template("{ global: $exports; local: *; };\n")
+
+
+def write_objects(
+    folder: Path,
+    name: str,
+    codes: Mapping[str, bytes],
+    data: Data,
+    exports: Sequence[str],
+    header: str,
+) -> Path:
+    """Write objects, data, header and Makefile into a folder; the path of the header.
+
+    Raises ProgramError where they cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise ProgramError(f"cannot write {folder}: {e.strerror or e}") from e
+    files = {INTERFACE if not key else f"{key}.o": code for key, code in codes.items()}
+    for file, code in files.items():
+        put(folder / file, lambda f, code=code: f.write(code))  # type: ignore[misc]
+    put(folder / f"{name}.bin", lambda f: _write_data(f, data))
+    texts = {
+        f"{name}.h": header,
+        f"{name}.map": MAP.substitute(exports="; ".join(exports)),
+        "data.S": DATA.substitute(
+            name=name,
+            alignment=ALIGNMENT,
+            symbol=f"bucketize_{name}_data",
+            pieces="\n".join(_pieces(name, data)),
+        ),
+        "Makefile": MAKEFILE.substitute(name=name, objects=" ".join(files)),
+    }
+    for file, text in texts.items():
+        put(folder / file, lambda f, text=text: f.write(text.encode()))  # type: ignore[misc]
+    return folder / f"{name}.h"
+
+
+def _write_data(file: IO[bytes], data: Data) -> None:
+    for place, piece in data.blobs():
+        file.write(bytes(place - file.tell()))
+        file.write(piece)
+
+
+def _pieces(name: str, data: Data) -> list[str]:
+    """The file, cut where it is told how far a kernel lies behind."""
+    lines, at = [], 0
+    for slot, kernel in sorted(data.slots.items()):
+        if slot > at:
+            lines.append(f'        .incbin "{name}.bin", {at}, {slot - at}')
+        lines.append(f"        .quad {kernel} - bucketize_{name}_data")
+        at = slot + WORD
+    return [*lines, f'        .incbin "{name}.bin", {at}, {data.size - at}']
