@@ -560,6 +560,29 @@ class Executable:
         """
         save(self.image, path)
 
+    def save_library(self, path: str | Path, format: str = "so") -> Path:
+        """Write a library of C: every clone, the weights and what chooses, for any language.
+
+        It needs the C library and its mathematics alone, and runs on the thread that calls.
+
+        Args:
+            path: of the library, as in `model.so`, whose functions are `bucketize_model_run` and
+                the like; of a folder, for "c".
+            format: "so", a shared object of ELF, as Linux loads it; or "c": objects, header and
+                Makefile, for a linker of one's own.
+
+        Returns:
+            The path of the header, which says what is called how.
+
+        Raises:
+            ArgumentError: another format.
+            ProgramError: an operator that no kernel computes, an input that is no tensor, or whose
+                dims are no symbols; the files cannot be written.
+
+        """
+        header: Path = rest("bucketize.library.write").save_library(self, path, format)
+        return header
+
     # What it came to.
 
     @property

@@ -18,9 +18,9 @@ CORE = IntEnum("CORE", "fill walk strip", start=0)
 """The kernels that all plans need."""
 TENSOR = IntEnum("TENSOR", "text_at rank", start=0)
 """An input or an output: what it is, as text."""
-DIM = IntEnum("DIM", "input axis symbol first least most text_at", start=0)
+DIM = IntEnum("DIM", "input axis symbol first least most text_at range_at", start=0)
 """An axis of an input: a symbol, -1 if the axis is fixed, and what it may be. The first of a symbol
-tells its size; the text is of the error, with a place for what was wanted and what came."""
+tells its size. The texts are of errors: of what was wanted and what came, and of what is beyond."""
 NODE = IntEnum("NODE", "symbol bound below other", start=0)
 """As `program.decision_table` has them."""
 LEAF = IntEnum("LEAF", "plan text_at", start=0)

@@ -116,7 +116,7 @@ def data_of(image: Image, routes: Routes) -> Data:
         n_inputs=len(main.params),
         inputs_at=_tensors(data, [(p.name, p.type) for p in main.params]),
         n_dims=len(dims),
-        dims_at=data.rows(DIM, "input axis symbol first least most text_at", dims),
+        dims_at=data.rows(DIM, "input axis symbol first least most text_at range_at", dims),
         nodes_at=data.numbers(routes.nodes or [0]),
         n_nodes=len(routes.nodes) // 4,
         leaves_at=data.rows(LEAF, "plan text_at", leaves),
@@ -137,20 +137,22 @@ def _tensors(data: Data, tensors: Sequence[tuple[str, Any]]) -> int:
 
 def _dims(data: Data, params: Sequence[Var], symbols: Sequence[str]) -> Iterator[tuple[int, ...]]:
     """The rows of all axes of inputs, those that tell a symbol's size before the others."""
-    later, seen = [], set[str]()
+    later: list[tuple[int, ...]] = []
+    seen = set[str]()
     for i, param in enumerate(params):
         for axis, dim in enumerate(param.type.shape):
             where = f"input {param.name}: dim {axis} must be"
             if isinstance(dim, int):
                 text = data.text(f"{where} %lld, got %lld")
-                later.append((i, axis, -1, 0, dim, dim, text))
+                later.append((i, axis, -1, 0, dim, dim, text, text))
             elif isinstance(dim, Symbol):
                 most = LARGEST if dim.hi is None else dim.hi
-                bounds = f"in [{dim.lo}, {'...' if dim.hi is None else dim.hi}]"
-                text = data.text(f"{where} {dim.name} {bounds}, which is %lld, got %lld")
+                bounds = f"[{dim.lo}, {'...' if dim.hi is None else dim.hi}]"
+                texts = f"{dim.name}=%lld, got %lld", f"{dim.name} in {bounds}, got %lld"
+                said = [data.text(f"{where} {text}") for text in texts]
                 is_first = dim.name not in seen
-                its = (i, axis, symbols.index(dim.name), int(is_first), dim.lo, most, text)
                 seen.add(dim.name)
+                its = (i, axis, symbols.index(dim.name), int(is_first), dim.lo, most, *said)
                 if is_first:
                     yield its
                 else:

@@ -28,13 +28,28 @@ if TYPE_CHECKING:
     from bucketize.executable import Executable
     from bucketize.ir import Module
 
+BKT, SO, C = "bkt", "so", "c"
+SUFFIXES = {BKT: ".bkt", SO: ".so", C: ""}
+
 
 @click.command(short_help="Write a program that runs without model, log or compiler.")
 @parameter.model_options
 @parameter.dispatch_options
 @parameter.oracle_at_option
 @parameter.ragged_options
-@parameter.written_option("--output", "-o", help="Default: NAME.bkt.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path, writable=True),
+    help="Default: NAME.bkt, NAME.so, or a folder NAME.",
+)
+@click.option(
+    "--format",
+    "as_",
+    type=click.Choice(tuple(SUFFIXES)),
+    help="A program for bucketize; a shared object with an interface of C; or its parts, for a "
+    "linker of your own. Default: by what -o ends with.",
+)
 @parameter.log_option
 @click.option("--target", metavar="NAME", help="Another processor: neoverse-v1, ...")
 @parameter.threads_option
@@ -47,9 +62,16 @@ if TYPE_CHECKING:
 )
 @parameter.json_option
 def compile(
-    model: str, bounds: list[parameter.Bound], output: Path | None, as_json: bool, **options: Any
+    model: str,
+    bounds: list[parameter.Bound],
+    output: Path | None,
+    as_: str | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Compile every clone of MODEL, and write a program that runs without model, log or compiler.
+
+    A shared object, with a header beside it, needs neither Python: any language calls it.
 
     \b
     Examples:
@@ -58,8 +80,13 @@ def compile(
       bucketize compile net.onnx --target neoverse-v1 -o net.bkt
       bucketize compile encoder.onnx --ragged -o encoder.bkt
       bucketize compile net.onnx --weight-bytes 100000000 -o net.bkt
+      bucketize compile net.onnx -d log -o net.so
+      bucketize compile net.onnx -d log --format c -o net/
     """
-    path = output or Path(f"{name_of(model)}.bkt")
+    as_ = as_ or (SO if output is not None and output.suffix == SUFFIXES[SO] else BKT)
+    path = output or Path(f"{name_of(model)}{SUFFIXES[as_]}")
+    if path.is_dir() and as_ != C:
+        raise click.BadParameter(f"{path} is a directory")
     parameter.check_writable(path)
     loaded = load_model(model, bounds)
     tell_hints(loaded)
@@ -68,23 +95,29 @@ def compile(
         name: options[name] for name in ("log", "target", "threads", "weight_bytes", "invariant")
     }
     exe = compiled(behind, **how)
+    header = None
     with progress_bar(f"writing {path}"):
-        exe.save(path)
-    facts = summary(path, behind, exe)
+        if as_ == BKT:
+            exe.save(path)
+        else:
+            header = exe.save_library(path, as_)
+    facts = summary(path, header, behind, exe)
     echo(json.dumps(facts, indent=2) if as_json else shown(facts))
     counts = str(exe.counts).replace("; ", "\n")
     echo(f"{counts}; {exe.counts.seconds:.1f} s", err=True)
 
 
-def summary(path: Path, mod: Module, exe: Executable) -> dict[str, Any]:
+def summary(path: Path, header: Path | None, mod: Module, exe: Executable) -> dict[str, Any]:
     """What was written, for scripts."""
+    files = path.iterdir() if path.is_dir() else [path]
     return {
         "path": str(path),
         "clones": len(mod.clones),
         "kernels": len(exe.kernels),
-        "bytes": path.stat().st_size,
+        "bytes": sum(file.stat().st_size for file in files),
         **interface(mod),
-        "run": command(path, exe),
+        "header": header and str(header),
+        "run": None if header else command(path, exe),
     }
 
 
@@ -122,5 +155,6 @@ def shown(facts: dict[str, Any]) -> str:
             f"{facts['path']}: {clones}{facts['kernels']} kernels, {mib:.1f} MiB",
             *shown_interface(facts),
             *([f"run it: {facts['run']}"] if facts["run"] else []),
+            *([f"call it: {facts['header']} says how"] if facts["header"] else []),
         ]
     )

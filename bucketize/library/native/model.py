@@ -80,8 +80,10 @@ def bound(context: CONTEXT, shapes):
             if dims[i].first != 0:
                 sizes[dims[i].symbol] = size
             wanted = sizes[dims[i].symbol]
-        if size != wanted or size < dims[i].least or size > dims[i].most:
+        if size != wanted:
             return failed(context, SHAPE, dims[i].text_at, wanted, size)
+        if size < dims[i].least or size > dims[i].most:
+            return failed(context, SHAPE, dims[i].range_at, size, 0)
     return OK
 
 
