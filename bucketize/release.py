@@ -17,10 +17,10 @@ def release() -> str:
     nobody knows.
     """
     try:
-        told: str = import_module("bucketize._version").__version__
+        version: str = import_module("bucketize._version").__version__
     except ModuleNotFoundError as e:
         raise BucketizeError("bucketize is not installed: pip install -e . where it lies") from e
-    return told.partition(".post")[0]
+    return version.partition(".post")[0]
 
 
 def rest(module: str) -> Any:
@@ -33,5 +33,5 @@ def rest(module: str) -> Any:
     except ModuleNotFoundError as e:
         if str(e.name).partition(".")[0] != "bucketize":
             raise
-        told = f"{module} is no part of bucketize-runtime: pip install bucketize"
-        raise BucketizeError(told) from e
+        message = f"{module} is no part of bucketize-runtime: pip install bucketize"
+        raise BucketizeError(message) from e

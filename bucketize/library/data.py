@@ -33,7 +33,7 @@ TEXTS = {
 
 
 @dataclass
-class Data:
+class ModelData:
     """Pieces of bytes, each at a place of its own."""
 
     pieces: list[tuple[int, Array]] = field(default_factory=list)
@@ -94,9 +94,9 @@ class Data:
             yield at, array.reshape(-1).view(np.uint8).data
 
 
-def data_of(image: Image, routes: Routes) -> Data:
+def data_of(image: Image, routes: Routes) -> ModelData:
     """The data of an image, for what runs at which sizes; MODEL is where they begin."""
-    data = Data()
+    data = ModelData()
     model = np.zeros(len(MODEL), np.int64)
     data.add(model)
     main = image.program.routines["main"]
@@ -130,12 +130,14 @@ def data_of(image: Image, routes: Routes) -> Data:
     return data
 
 
-def _tensors(data: Data, tensors: Sequence[tuple[str, Any]]) -> int:
+def _tensors(data: ModelData, tensors: Sequence[tuple[str, Any]]) -> int:
     rows = [(data.text(f"{name}: {type_}"), len(type_.shape)) for name, type_ in tensors]
     return data.rows(TENSOR, "text_at rank", rows)
 
 
-def _dims(data: Data, params: Sequence[Var], symbols: Sequence[str]) -> Iterator[tuple[int, ...]]:
+def _dims(
+    data: ModelData, params: Sequence[Var], symbols: Sequence[str]
+) -> Iterator[tuple[int, ...]]:
     """The rows of all axes of inputs, those that tell a symbol's size before the others."""
     later: list[tuple[int, ...]] = []
     seen = set[str]()
@@ -162,7 +164,7 @@ def _dims(data: Data, params: Sequence[Var], symbols: Sequence[str]) -> Iterator
     yield from later
 
 
-def _plan(data: Data, image: Image, route: Route, symbols: Sequence[str]) -> int:
+def _plan(data: ModelData, image: Image, route: Route, symbols: Sequence[str]) -> int:
     linked = image.linked(route.segment)
     plan = linked.plan
     rows = [*plan.kernels, *[image.supply.core("strip").name] * len(plan.groups)]
@@ -204,7 +206,7 @@ def _report(route: Route, step: int) -> str:
     return f"in {op}: index %lld is out of range for extent %lld"
 
 
-def _results(data: Data, linked: Linked) -> int:
+def _results(data: ModelData, linked: Linked) -> int:
     plan: Plan = linked.plan
     rows = []
     for result, (shape, dtype) in zip(plan.results, linked.results, strict=True):

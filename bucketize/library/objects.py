@@ -8,7 +8,7 @@ from string import Template
 from typing import IO
 
 from bucketize.errors import ProgramError
-from bucketize.library.data import ALIGNMENT, Data
+from bucketize.library.data import ALIGNMENT, ModelData
 from bucketize.link.block import WORD
 from bucketize.save.container import put
 
@@ -42,7 +42,7 @@ def write_objects(
     folder: Path,
     name: str,
     codes: Mapping[str, bytes],
-    data: Data,
+    data: ModelData,
     exports: Sequence[str],
     header: str,
 ) -> Path:
@@ -74,13 +74,13 @@ def write_objects(
     return folder / f"{name}.h"
 
 
-def _write_data(file: IO[bytes], data: Data) -> None:
+def _write_data(file: IO[bytes], data: ModelData) -> None:
     for place, piece in data.blobs():
         file.write(bytes(place - file.tell()))
         file.write(piece)
 
 
-def _pieces(name: str, data: Data) -> list[str]:
+def _pieces(name: str, data: ModelData) -> list[str]:
     """The file, cut where it is told how far a kernel lies behind."""
     lines, at = [], 0
     for slot, kernel in sorted(data.slots.items()):

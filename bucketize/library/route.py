@@ -82,17 +82,19 @@ def _culprit(code: Code) -> str:
     others = dict.fromkeys(i.name for i in code.instructions if not isinstance(i, RunSegment))
     if ops:
         return f" (numpy computes {', '.join(ops)})"
+    if not set(code.results) <= {out for i in code.instructions for out in getattr(i, "outs", ())}:
+        return " (a result is an input, or a constant)"
     return f" ({', '.join(others)})" if others else ""
 
 
 def _symbols(caller: Routine, callee: Routine, symbols: Mapping[str, str]) -> Mapping[str, str]:
     """The model's symbol of each of the callee's, by where it stands in an input."""
-    found: dict[str, str] = {}
+    of_model: dict[str, str] = {}
     for theirs, ours in zip(callee.params, caller.params, strict=True):
         for inner, outer in zip(_dims(theirs), _dims(ours), strict=True):
             if isinstance(inner, Symbol) and isinstance(outer, Symbol):
-                found.setdefault(inner.name, symbols[outer.name])
-    return found
+                of_model.setdefault(inner.name, symbols[outer.name])
+    return of_model
 
 
 def _dims(param: Var) -> Sequence[Dim]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import IO, TypeAlias
 
 from bucketize.errors import ProgramError
-from bucketize.library.data import Data
+from bucketize.library.data import ModelData
 from bucketize.machine.elf import ARM, FILL, HEADER, IDENT, SECTION, SYMBOL, X86, Object
 
 PAGE = {X86: 1 << 12, ARM: 1 << 16}  # the largest that systems have
@@ -140,7 +140,7 @@ def data_behind(text: Text) -> int:
     return -(-text.size // page) * page
 
 
-def write(file: IO[bytes], name: str, text: Text, data: Data, exports: Sequence[str]) -> None:
+def write(file: IO[bytes], name: str, text: Text, data: ModelData, exports: Sequence[str]) -> None:
     """Write the shared object.
 
     Args:

@@ -17,7 +17,7 @@ from bucketize.kernel.emit.module import optimised
 from bucketize.kernel.emit.word import DATA
 from bucketize.library import shared_object
 from bucketize.library.block import CORE
-from bucketize.library.data import Data, data_of
+from bucketize.library.data import ModelData, data_of
 from bucketize.library.header import header
 from bucketize.library.native import model
 from bucketize.library.objects import write_objects
@@ -49,7 +49,7 @@ class Library:
     """As C has it: an identifier."""
     codes: dict[str, bytes]
     """Machine code, by the names of its functions; of the interface, by an empty one."""
-    data: Data
+    data: ModelData
     exports: list[str]
     header: str
 
@@ -96,7 +96,7 @@ def save_library(exe: Executable, path: str | Path, format: str = "so") -> Path:
     return beside
 
 
-def _library(image: Image, name: str, told: str) -> Library:
+def _library(image: Image, name: str, file: str) -> Library:
     program, prefix = image.program, f"bucketize_{name}"
     routes = routes_of(program)
     main = program.routines["main"]
@@ -107,7 +107,7 @@ def _library(image: Image, name: str, told: str) -> Library:
         _codes(image, routes, prefix),
         data_of(image, routes),
         [f"{prefix}_{function}" for function in FUNCTIONS],
-        header(told, prefix, versions, main.params, results),
+        header(file, prefix, versions, main.params, results),
     )
 
 

@@ -52,7 +52,7 @@ class Section(NamedTuple):
     entry: int
 
 
-class Symbol(NamedTuple):
+class Entry(NamedTuple):
     """A row of the table of symbols; one of section 0 is of the C library."""
 
     name: int
@@ -94,10 +94,10 @@ class Object:
         return self.code[section.offset : section.offset + section.size]
 
     @cached_property
-    def symbols(self) -> list[tuple[str, Symbol]]:
+    def symbols(self) -> list[tuple[str, Entry]]:
         """Each with its name."""
         (table,) = (s for s in self.sections if s.type == SYMBOLS)
-        symbols = (Symbol(*row) for row in SYMBOL.iter_unpack(self.bytes_of(table)))
+        symbols = (Entry(*row) for row in SYMBOL.iter_unpack(self.bytes_of(table)))
         return [(self.text(self.sections[table.link], s.name), s) for s in symbols]
 
     @cached_property
@@ -122,8 +122,8 @@ class Object:
         """Bytes of all that is placed."""
         return max(start + self.sections[number].size for number, start in self.placed.items())
 
-    def relocations(self) -> Iterator[tuple[int, int, str, Symbol, int]]:
-        """Of what is placed: where, of which kind, whose address, and what is added to it."""
+    def relocations(self) -> Iterator[tuple[int, int, str, Entry, int]]:
+        """Where a distance is asked for, of which kind, to what, and what is added to it."""
         for section in self.sections:
             if section.type != RELOCATIONS or section.info not in self.placed:
                 continue
@@ -218,8 +218,8 @@ def load(code: bytes, name: str) -> int:
         its = Object.read(code)
         starts = [
             its.placed[symbol.section] + symbol.value
-            for known, symbol in its.symbols
-            if known == name and symbol.section in its.placed
+            for entry, symbol in its.symbols
+            if entry == name and symbol.section in its.placed
         ]
         if not starts:
             raise ValueError(f"it lacks its function {name}")

@@ -124,13 +124,13 @@ def hardware() -> set[str]:
 def mac_arm() -> set[str]:
     """The features that macOS tells of its own processors."""
     by = {name: _sysctl(f"hw.optional.arm.{word}") for name, word in MAC_ARM.items()}
-    return {name for name, told in by.items() if int.from_bytes(told, "little")}
+    return {name for name, number in by.items() if int.from_bytes(number, "little")}
 
 
 def mac_x86() -> set[str]:
     """The features that macOS tells of a processor of x86-64."""
-    told = b" ".join(_sysctl(f"machdep.cpu.{name}").rstrip(b"\0") for name in MAC_LISTS)
-    words = told.decode().lower().split()
+    lists = b" ".join(_sysctl(f"machdep.cpu.{name}").rstrip(b"\0") for name in MAC_LISTS)
+    words = lists.decode().lower().split()
     return {MAC_WORDS.get(word, word) for word in words} & TOLD
 
 
@@ -140,5 +140,5 @@ def _sysctl(name: str) -> bytes:
     ask, key, size = LIBRARY.sysctlbyname, name.encode(), ctypes.c_size_t(0)
     if ask(key, None, ctypes.byref(size), None, ctypes.c_size_t(0)):
         return b""
-    told = ctypes.create_string_buffer(size.value)
-    return told.raw if not ask(key, told, ctypes.byref(size), None, ctypes.c_size_t(0)) else b""
+    value = ctypes.create_string_buffer(size.value)
+    return value.raw if not ask(key, value, ctypes.byref(size), None, ctypes.c_size_t(0)) else b""

@@ -86,7 +86,7 @@ def _first(header: int) -> int:
 
 
 def _digest(data: bytes | memoryview) -> bytes:
-    """Of the sum of each 4 KiB, as 64-bit words, in order: hundreds of MiB take next to no time."""
+    """A digest of the sums of each 4 KiB, as 64-bit words: hundreds of MiB take next to no time."""
     whole = len(data) // SUMMED * SUMMED
     words = np.frombuffer(data[:whole], np.uint64).reshape(-1, SUMMED // 8)
     digest = hashlib.blake2b(words.sum(axis=1).data, digest_size=32)

@@ -17,7 +17,7 @@ from bucketize.errors import BusyWarning, KernelError
 from bucketize.inspect import calibrate as module
 from bucketize.inspect.calibrate import calibrate, calibrated, least_hindered, memory_bytes
 from bucketize.link.memory import address
-from bucketize.machine import target
+from bucketize.machine import host as machine
 from bucketize.machine.host import host, machine_of
 from bucketize.machine.speed import TYPICAL, Speed
 from bucketize.machine.target import cores
@@ -84,7 +84,7 @@ def test_the_first_compile_measures_the_machine_and_says_so(
 ) -> None:
     monkeypatch.setenv("BUCKETIZE_CALIBRATE", "1")
     kept = {}
-    for where in (module, target):
+    for where in (module, machine):
         monkeypatch.setattr(where, "stored", kept.get)
     monkeypatch.setattr(module, "write", lambda its: kept.setdefault(its.machine, its))
     host.cache_clear()
@@ -110,7 +110,7 @@ def test_a_machine_that_cannot_be_measured_is_a_typical_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("BUCKETIZE_CALIBRATE", "1")
-    for where in (module, target):
+    for where in (module, machine):
         monkeypatch.setattr(where, "stored", lambda machine: None)
     host.cache_clear()
 

@@ -28,6 +28,7 @@ from bucketize.kernel.build import Builders, Building, Kernel, build
 from bucketize.kernel.codegen import compiled
 from bucketize.kernel.object import load, unsealed
 from bucketize.lock import locked
+from bucketize.machine import directory
 from bucketize.machine.host import processor
 
 SOURCE = '''"""Adds a number to every element."""
@@ -258,7 +259,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(
 
 def test_the_cache_is_the_users_unless_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(files.VARIABLE)
-    assert owner.cache_directory().name == "bucketize"
+    assert directory.cache_directory().name == "bucketize"
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o775])

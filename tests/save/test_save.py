@@ -248,7 +248,7 @@ def use(path: Path) -> None:
         (lambda data: data[: HEAD + 100], "header is torn"),
         (lambda data: data[:-1], "is torn: it has"),
         (lambda data: data[:HEAD] + b"?" + data[HEAD + 1 :], "header is torn or has changed"),
-        (lambda data: data[:18] + b"\x07" + data[19:], "is of format 7, this .* reads format 2"),
+        (lambda data: data[:18] + b"\x07" + data[19:], "is of format 7, this .* reads format 3"),
     ],
     ids=["empty", "other", "head", "header", "tail", "byte", "newer"],
 )  # fmt: skip

@@ -191,11 +191,11 @@ def prepared(context: CONTEXT, plan: PLAN, number):
     """Have the table of a plan filled for the sizes; what is wrong with them."""
     model: MODEL = base()
     if context.states[number] == 0:
-        made = new_state(plan)
-        if made == 0:
+        at = new_state(plan)
+        if at == 0:
             return failed(context, MEMORY, model.no_memory_at, WORD * plan.size, 0)
-        begin(plan, made)
-        context.states[number] = made
+        begin(plan, at)
+        context.states[number] = at
     state: STATE = context.states[number]
     symbols = base() + plan.symbols_at
     same = state.filled
@@ -233,7 +233,7 @@ def roomy(context: CONTEXT, bytes_):
 
 
 def bytes_of(state: STATE, results: RESULT, i):
-    """Of a result, at the sizes."""
+    """The bytes of a result, at the sizes."""
     shape = base() + results[i].shape_at
     size = results[i].itemsize
     for k in range(results[i].rank):

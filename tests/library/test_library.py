@@ -1,0 +1,336 @@
+"""Libraries of C: what they compute, bit for bit, and what they say of what is wrong."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from c_library import ADDRESS, CModel, addresses, same_as, saved_library
+from composites import Composite
+from test_composites import ALL
+
+import bucketize
+from bucketize import ops, zoo
+from bucketize.errors import ArgumentError, BucketizeError, ProgramError
+from bucketize.executable import Executable
+from bucketize.ir import Builder, Const, Module, Var
+from bucketize.library.header import C_TYPES
+from bucketize.onnx import from_onnx
+from bucketize.types import Symbol, tensor
+from dispatchers import log_dispatcher
+
+pytestmark = [
+    pytest.mark.usefixtures("few_registers"),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ELF is Linux's"),
+]
+
+SHAPE, ARRAY = 1, 3
+N, M = Symbol("N", 1, 64), Symbol("M", 1, 9)
+
+
+def mlp() -> Module:
+    return bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 64)})
+
+
+def rows(count: int) -> np.ndarray:
+    return np.random.default_rng(count).standard_normal((count, 784)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Executable, Path]:
+    """A library of ten clones, and what it is of."""
+    place = tmp_path_factory.mktemp("library") / "model.so"
+    return saved_library(bucketize.dispatch(mlp(), log_dispatcher), place), place
+
+
+@pytest.fixture
+def path(written: tuple[Executable, Path]) -> Path:
+    return written[1]
+
+
+@pytest.fixture
+def model(path: Path) -> Iterator[CModel]:
+    with CModel(path) as its:
+        yield its
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+def test_every_clone_computes_what_python_does(written: tuple[Executable, Path]) -> None:
+    same_as(*written, [[rows(n)] for n in (1, 2, 3, 8, 33, 64, 5, 1, 64, 64)])
+
+
+@pytest.mark.parametrize("name", ["bert-mini", pytest.param("mobilenetv2", marks=pytest.mark.slow)])
+def test_models_of_the_zoo(name: str, tmp_path: Path) -> None:
+    mod = bucketize.from_onnx(zoo.build(name), bounds=zoo.BOUNDS[name])
+    exe = saved_library(mod, tmp_path / "net.so")
+    sizes = [{s: min(hi, max(lo, n)) for s, (lo, hi) in zoo.BOUNDS[name].items()} for n in (1, 3)]
+    same_as(exe, tmp_path / "net.so", [list(zoo.inputs(name, s).values()) for s in sizes])
+
+
+def tried(composite: Composite, path: Path) -> bool:
+    """Whether a composite can be a library; if so, it gives what Python does."""
+    mod = from_onnx(composite.model, bounds=composite.bounds(16))
+    exe = bucketize.compile(bucketize.dispatch(mod, log_dispatcher))
+    try:
+        exe.save_library(path)
+    except ProgramError as e:
+        message = str(e)
+    else:
+        message = ""
+    if message:
+        assert "no library has it" in message or "a library " in message
+        return False
+    legal = []
+    for inputs in map(composite.inputs, composite.sizes):
+        arrays = [np.asarray(inputs[name]) for name in exe.inputs]
+        try:
+            exe.run(*arrays)
+        except BucketizeError:
+            continue
+        legal.append(arrays)
+    same_as(exe, path, legal)
+    return bool(legal)
+
+
+@pytest.mark.sweep
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ALL)
+def test_composites_that_are_native_code(name: str, tmp_path: Path) -> None:
+    tried(ALL[name], tmp_path / "net.so")
+
+
+def test_results_that_no_kernel_writes(tmp_path: Path) -> None:
+    """Inputs in another shape, one result twice, dims."""
+    x, out = Var("x", tensor("float32", N, 3)), Builder()
+    y = out.emit(ops.relu, x)
+    flat = out.emit(ops.reshape, x, newshape=(3 * N,))
+    shape = out.emit(ops.shape_of, x)
+    mod = Module({"main": out.function("main", [x], [y, flat, y, shape])})
+    exe = saved_library(mod, tmp_path / "m.so")
+    calls = [[np.linspace(-1, 1, 3 * n, dtype=np.float32).reshape(n, 3)] for n in (1, 5, 64, 2)]
+    same_as(exe, tmp_path / "m.so", calls)
+
+
+def test_two_libraries_in_one_process(tmp_path: Path, written: tuple[Executable, Path]) -> None:
+    exe = saved_library(mlp(), tmp_path / "other.so")
+    same_as(exe, tmp_path / "other.so", [[rows(7)]])
+    same_as(*written, [[rows(64)]])
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((0, 784), "input data: dim 0 must be N in [1, 64], got 0"),
+        ((65, 784), "input data: dim 0 must be N in [1, 64], got 65"),
+        ((-3, 784), "input data: dim 0 must be N in [1, 64], got -3"),
+        ((3, 783), "input data: dim 1 must be 784, got 783"),
+        ((1 << 62, 784), f"input data: dim 0 must be N in [1, 64], got {1 << 62}"),
+    ],
+)
+def test_sizes_that_are_not_legal(model: CModel, shape: tuple[int, ...], message: str) -> None:
+    sizes, output = np.array(shape, np.int64), np.zeros((3, 10), np.float32)
+    assert model.run([rows(3)], [output], shapes=addresses([sizes])) == SHAPE
+    assert model.error == message
+    assert not output.any()
+    same_output(model)
+
+
+def same_output(model: CModel) -> None:
+    """The next call is as if nothing was wrong."""
+    output = np.zeros((3, 10), np.float32)
+    assert model.run([rows(3)], [output]) == 0
+    assert output.any()
+
+
+NOTHING = ADDRESS()
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"inputs": NOTHING}, "there is no array at place 0"),
+        ({"inputs": (ADDRESS * 1)(None)}, "there is no array at place 0"),
+        ({"shapes": NOTHING}, "there is no shape at place 0"),
+        ({"shapes": (ADDRESS * 1)(None)}, "there is no shape at place 0"),
+        ({"outputs": NOTHING}, "there is no array at place 0"),
+        ({"outputs": (ADDRESS * 1)(None)}, "there is no array at place 0"),
+        ({"lengths": NOTHING}, "there is no array at place 0"),
+        ({"lengths": (ctypes.c_int64 * 1)(119)}, "an output needs 120 bytes, got 119"),
+        ({"lengths": (ctypes.c_int64 * 1)(-1)}, "an output needs 120 bytes, got -1"),
+    ],
+)
+def test_arrays_that_are_not_there(model: CModel, other: dict[str, object], message: str) -> None:
+    output = np.zeros((3, 10), np.float32)
+    assert model.run([rows(3)], [output], **other) == ARRAY
+    assert model.error == message
+    assert not output.any()
+    same_output(model)
+
+
+def test_no_context_at_all(path: Path) -> None:
+    with CModel(path) as model:
+        library = model.library
+        assert library["open"](None) == ARRAY
+        library["close"](None)
+        assert library["error"](None) is None
+        assert library["run"](None, None, None, None, None) == ARRAY
+        assert library["shape"](None, None, None) == ARRAY
+        assert library["shape"](model.context, None, None) == ARRAY
+
+
+def test_what_inputs_and_outputs_are(model: CModel) -> None:
+    library = model.library
+    assert (library["inputs"](), library["outputs"]()) == (1, 1)
+    assert library["input"](ctypes.c_int64(0)) == b"data: float32[N, 784]"
+    assert library["output"](ctypes.c_int64(0)) == b"output: float32[N, 10]"
+    for number in (-1, 1, 1 << 60):
+        assert library["input"](ctypes.c_int64(number)) is None
+        assert library["output"](ctypes.c_int64(number)) is None
+
+
+def test_indices_out_of_range_are_told(tmp_path: Path) -> None:
+    x, i, out = Var("x", tensor("float32", N)), Var("i", tensor("int64", M)), Builder()
+    mod = Module({"main": out.function("main", [x, i], [out.emit(ops.gather, x, i, axis=0)])})
+    saved_library(mod, tmp_path / "m.so")
+    with CModel(tmp_path / "m.so") as model:
+        output = np.zeros(2, np.float32)
+        numbers = [np.arange(5, dtype=np.float32), np.array([3, 5])]
+        assert model.run(numbers, [output]) == SHAPE
+        assert model.error == "in gather: index 5 is out of range for extent 5"
+        assert model.run([numbers[0], np.array([3, -1])], [output]) == 0
+        assert output.tolist() == [3, 4]
+
+
+def test_symbols_that_must_be_equal(tmp_path: Path) -> None:
+    x, y, out = Var("x", tensor("float32", N)), Var("y", tensor("float32", N)), Builder()
+    mod = Module({"main": out.function("main", [x, y], [out.emit(ops.add, x, y)])})
+    saved_library(mod, tmp_path / "m.so")
+    with CModel(tmp_path / "m.so") as model:
+        ones = np.ones(4, np.float32)
+        assert model.run([ones, ones[:3]], [np.zeros(4, np.float32)]) == SHAPE
+        assert model.error == "input y: dim 0 must be N=4, got 3"
+
+
+def test_sizes_at_which_types_do_not_fit(tmp_path: Path) -> None:
+    x, y, out = Var("x", tensor("float32", N)), Var("y", tensor("float32", M)), Builder()
+    mod = Module({"main": out.function("main", [x, y], [out.emit(ops.add, x, y)])})
+    exe = saved_library(mod, tmp_path / "m.so")
+    four, one = np.ones(4, np.float32), np.ones(1, np.float32)
+    same_as(exe, tmp_path / "m.so", [[four, four], [four, one]])
+    with CModel(tmp_path / "m.so") as model:
+        assert model.run([four, four[:3]], [np.zeros(4, np.float32)]) == SHAPE
+        assert model.error == "these sizes: a relation does not hold"
+
+
+HOSTILE = """
+import random, sys
+import numpy as np
+from c_library import ADDRESS, CModel, Path, addresses
+
+SIZES = (-1, 0, 1, 3, 64, 65, 784, 1 << 40, -(1 << 63), (1 << 63) - 1)
+rng, answers = random.Random(int(sys.argv[2])), set()
+data, output = np.ones((64, 784), np.float32), np.zeros((64, 10), np.float32)
+with CModel(Path(sys.argv[1])) as model:
+    for _ in range(3000):
+        first, second = rng.choice((1, 5, 64, *SIZES)), rng.choice((784, 784, 784, *SIZES))
+        shape = np.array([first, second], np.int64)
+        length = np.array([min(rng.choice((2560, *SIZES)), 2560)], np.int64)
+        other = {"shapes": addresses([shape]), "lengths": ADDRESS(length.ctypes.data)}
+        if rng.random() < 0.2:
+            name = rng.choice(("inputs", "shapes", "outputs", "lengths"))
+            is_inside = rng.random() < 0.5 and name != "lengths"
+            other[name] = (ADDRESS * 1)(None) if is_inside else ADDRESS()
+        answers.add(model.run([data], [output], **other))
+assert answers == {0, 1, 3}, answers
+"""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_hostile_calls_are_refused_and_the_process_lives(path: Path, seed: int) -> None:
+    place = os.pathsep.join(p for p in sys.path if p)
+    command = [sys.executable, "-P", "-c", HOSTILE, str(path), str(seed)]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": place})
+
+
+# --- what cannot be a library --------------------------------------------------------------------
+
+
+def test_what_numpy_computes_is_named(tmp_path: Path) -> None:
+    x, out = Var("x", tensor("float32", N)), Builder()
+    mod = Module({"main": out.function("main", [x], [out.emit(ops.nonzero, x)])})
+    with pytest.raises(
+        ProgramError, match=r"main is no native code alone \(numpy computes nonzero"
+    ):
+        saved_library(mod, tmp_path / "m.so")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_result_that_is_an_input_is_no_code(tmp_path: Path) -> None:
+    x, out = Var("x", tensor("float32", N)), Builder()
+    y = out.emit(ops.relu, x)
+    for result in (x, Const(np.zeros(3, np.float32))):
+        mod = Module({"main": out.function("main", [x], [y, result])})
+        with pytest.raises(ProgramError, match=r"\(a result is an input, or a constant\): no"):
+            saved_library(mod, tmp_path / "m.so")
+
+
+def test_dims_that_are_no_symbols_are_named(tmp_path: Path) -> None:
+    x, out = Var("x", tensor("float32", N, 2 * N)), Builder()
+    mod = Module({"main": out.function("main", [x], [out.emit(ops.relu, x)])})
+    with pytest.raises(ProgramError, match=r"input x: dim 1 must be 2\*N: a library takes sizes"):
+        saved_library(mod, tmp_path / "m.so")
+
+
+def test_an_unknown_format(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="format: expected so or c, got 'dll'"):
+        bucketize.compile(mlp()).save_library(tmp_path / "m.dll", "dll")
+
+
+@pytest.mark.parametrize("format", ["so", "c"])
+def test_a_place_that_cannot_hold_it(tmp_path: Path, format: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ProgramError, match="cannot write"):
+        bucketize.compile(mlp()).save_library(tmp_path / "file" / "m.so", format)
+
+
+# --- the file ------------------------------------------------------------------------------------
+
+
+def test_of_other_files_it_needs_the_c_library_alone(path: Path) -> None:
+    tool = shutil.which("readelf")
+    if tool is None:
+        pytest.skip("no readelf, of Debian's binutils")
+    command = [tool, "--wide", "--dynamic", "--program-headers", "--dyn-syms", str(path)]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    needed = {line.split("[")[1].rstrip("]") for line in told.splitlines() if "(NEEDED)" in line}
+    assert needed == {"libc.so.6", "libm.so.6"}
+    (stack,) = (line for line in told.splitlines() if "GNU_STACK" in line)
+    assert " RW " in stack
+    assert not any(" RWE " in line for line in told.splitlines())
+    symbols = [line.split() for line in told.splitlines() if " FUNC " in line]
+    own = {row[-1] for row in symbols if row[6] != "UND"}
+    assert all(name.startswith("bucketize_model_") for name in own)
+    assert len(own) == 9
+
+
+def test_every_dtype_has_a_word_of_c() -> None:
+    assert {np.dtype(d).name for d in "?bBhHiIqQefd"} == C_TYPES.keys()
+
+
+def test_the_header_tells_names_dtypes_symbols_and_bounds(path: Path) -> None:
+    text = path.with_suffix(".h").read_text()
+    assert "     0  data: float32[N, 784], float\n" in text
+    assert "     N: at least 1, at most 64\n" in text
+    assert "int64_t bucketize_model_run(bucketize_model *context," in text
