@@ -15,7 +15,7 @@ CHECK  := layers types text ir op_laws semantics dispatch dispatchers decision_t
 
 export BUCKETIZE_TARGET := $(TARGET)
 
-.PHONY: help demo test test-arm64 check fuzz dist mutate lint format bench clean
+.PHONY: help demo test test-all test-arm64 check fuzz dist mutate lint format bench clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -24,9 +24,12 @@ help: ## list the targets
 demo: $(READY) ## what buckets buy and cost, on two models; writes demo-output/
 	@$(BIN)/bucketize demo
 
-test: lint ## everything that CI runs: lint, types, tests, size table (TARGET=avx2: with narrower vectors)
+test: lint ## everything that CI runs: lint, types, size table, tests (TARGET=avx2: with narrower vectors)
 	@$(BIN)/python benchmarks/size_table.py
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --durations 25
+
+test-all: lint ## every case of sweeps, of which `make test` runs a quarter: dtypes, widths, sizes, seeds
+	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --durations 25 --every-case
 
 check: lint ## two minutes: lint, types, and the tests of what others rest on
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(foreach name,$(CHECK),$(wildcard tests/test_$(name).py tests/*/test_$(name).py))

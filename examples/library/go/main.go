@@ -31,9 +31,8 @@ func main() {
 	check(err)
 	in, err := os.Open(os.Args[2])
 	check(err)
-	data := make([]float32, max(rows, 1)*features)
-	check(binary.Read(in, binary.LittleEndian, data[:max(rows, 0)*features]))
-	output := make([]float32, max(rows, 1)*classes)
+	data, output := make([]float32, (rows+1)*features), make([]float32, (rows+1)*classes) // never empty
+	check(binary.Read(in, binary.LittleEndian, data[:rows*features]))
 
 	var model *C.bucketize_model
 	if C.bucketize_model_open(&model) != 0 {
@@ -41,13 +40,13 @@ func main() {
 	}
 	defer C.bucketize_model_close(model)
 	answer := C.run(model, (*C.float)(unsafe.Pointer(&data[0])), C.int64_t(rows),
-		(*C.float)(unsafe.Pointer(&output[0])), C.int64_t(max(rows, 0)*classes*4))
+		(*C.float)(unsafe.Pointer(&output[0])), C.int64_t(rows*classes*4))
 	if answer != 0 {
 		check(fmt.Errorf("%s", C.GoString(C.bucketize_model_error(model))))
 	}
 	out, err := os.Create(os.Args[3])
 	check(err)
-	check(binary.Write(out, binary.LittleEndian, output[:max(rows, 0)*classes]))
+	check(binary.Write(out, binary.LittleEndian, output[:rows*classes]))
 }
 
 func check(err error) {
