@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bucketize.dispatch.specialise import specialise
     from bucketize.dispatch.tree import dispatch
     from bucketize.executable import Executable
+    from bucketize.integrations.binding import IOBinding, OrtValue
     from bucketize.integrations.node import NodeArg
     from bucketize.integrations.option import (
         ExecutionMode,
@@ -70,7 +71,9 @@ _HOMES = {
     "zoo": "",
     # onnxruntime's names
     "InferenceSession": "bucketize.integrations.session",
+    "IOBinding": "bucketize.integrations.binding",
     "NodeArg": "bucketize.integrations.node",
+    "OrtValue": "bucketize.integrations.binding",
     **dict.fromkeys(
         (
             *("ExecutionMode", "GraphOptimizationLevel", "RunOptions", "SessionOptions"),
@@ -88,9 +91,11 @@ __all__ = [
     "ExecutionMode",
     "Function",
     "GraphOptimizationLevel",
+    "IOBinding",
     "InferenceSession",
     "Module",
     "NodeArg",
+    "OrtValue",
     "Profile",
     "RunOptions",
     "SessionOptions",

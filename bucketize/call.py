@@ -223,7 +223,9 @@ def _checked(name: str, type_: Type, value: Value) -> Value:
 def _checked_array(name: str, type_: Type, array: Array) -> Array:
     try:
         given, wanted = np.asarray(array), type_.dtype
-    except ValueError as e:
+        if given.dtype == object and hasattr(array, "__dlpack__"):
+            given = np.from_dlpack(array)
+    except (ValueError, BufferError) as e:
         raise ShapeError(f"input {name!r}: expected an array: {e}") from e
     if given.dtype == wanted:
         return given

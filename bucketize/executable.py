@@ -27,6 +27,7 @@ from bucketize.program.program import Program, Routine
 from bucketize.progress import Tell, progress_bar, shown
 from bucketize.release import rest
 from bucketize.runtime.memory import Memory
+from bucketize.runtime.output import checked, filled
 from bucketize.runtime.serving import Serving, owned
 from bucketize.runtime.vm import Context
 from bucketize.save.write import save
@@ -179,6 +180,36 @@ class Executable:
         return self._limited(serving, inputs)
 
     __call__ = run
+
+    def run_into(
+        self, outputs: Sequence[Array | None], /, *arrays: Value, **named: Value
+    ) -> list[Value]:
+        """As `run`, with results in arrays of the caller.
+
+        Kernels write there, where nothing but one segment of native code is on the way and an array
+        has no gaps and shares no memory with an input; else results are copied there.
+
+        Args:
+            outputs: for each of `outputs` an array of its shape and dtype, or None for a new one.
+            *arrays: as of `run`.
+            **named: as of `run`.
+
+        Returns:
+            The arrays, in the order of `outputs`.
+
+        Raises:
+            ArgumentError: no list of arrays, or one that may not be written to.
+            ShapeError: an array of another shape or dtype than its result, or as of `run`.
+
+        """
+        into = checked(self.outputs, outputs)
+        inputs = arrange_inputs(self._params, arrays, named)
+        serving = self._serving
+        if serving.gate is None:
+            results = serving.run("main", inputs, True, into=into)
+        else:
+            results = self._limited(serving, inputs)
+        return filled(self.outputs, into, results)
 
     def run_named(self, /, *arrays: Value, **named: Value) -> dict[str, Value]:
         """As `run`, with the results by name.

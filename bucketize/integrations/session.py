@@ -11,6 +11,7 @@ import numpy as np
 
 from bucketize.errors import ArgumentError, ProgramError, unknown_name, warn
 from bucketize.executable import Executable
+from bucketize.integrations.binding import IOBinding, OrtValue, values
 from bucketize.integrations.node import ModelMetadata, NodeArg, node_args
 from bucketize.integrations.option import (
     CPU,
@@ -109,6 +110,50 @@ class InferenceSession:
         wanted = self._wanted(output_names)
         results = self.executable.run_named(**self._fed(input_feed))
         return [results[name] for name in wanted]
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: RunOptions | None = None,
+    ) -> list[OrtValue]:
+        """As `run`, of values and to values.
+
+        Args:
+            output_names: as of `run`.
+            input_dict_ort_values: the inputs by name.
+            run_options: as of `run`.
+
+        Returns:
+            A value for each of the outputs.
+
+        """
+        results = self.run(output_names, values(input_dict_ort_values), run_options)
+        return [OrtValue(result) for result in results]
+
+    def io_binding(self) -> IOBinding:
+        """Inputs and outputs that are named once, for many calls."""
+        return IOBinding(self.executable)
+
+    def run_with_iobinding(
+        self, iobinding: IOBinding, run_options: RunOptions | None = None
+    ) -> None:
+        """Compute the outputs that are bound.
+
+        Args:
+            iobinding: what `io_binding` made; it has the results.
+            run_options: as of `run`.
+
+        Raises:
+            ArgumentError: no binding, or memory that an output does not fit, or as of `run`.
+
+        """
+        if run_options is not None:
+            _warn(*remarks(checked_run(run_options)))
+        if not isinstance(iobinding, IOBinding):
+            got = type(iobinding).__name__
+            raise ArgumentError(f"expected what session.io_binding() makes, got {got}")
+        iobinding.run()
 
     def _wanted(self, names: Sequence[str] | None) -> Sequence[str]:
         outputs = self.executable.outputs

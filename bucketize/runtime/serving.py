@@ -10,7 +10,7 @@ from bucketize.call import bind_shapes, shapes_of
 from bucketize.errors import CompileError
 from bucketize.link.image import Image
 from bucketize.link.memory import ARENAS, UNLENT
-from bucketize.op import Value
+from bucketize.op import Array, Value
 from bucketize.runtime.gate import Gate
 from bucketize.runtime.memory import Memory, memory
 from bucketize.runtime.vm import Context
@@ -45,9 +45,14 @@ class Serving:
         return self._counter.tally(context, self.clones)
 
     def run(
-        self, name: str, inputs: Sequence[Value], is_request: bool = False, one_thread: bool = False
+        self,
+        name: str,
+        inputs: Sequence[Value],
+        is_request: bool = False,
+        one_thread: bool = False,
+        into: Sequence[Array | None] = (),
     ) -> list[Value]:
-        """The results of a routine, each in memory of its own."""
+        """The results of a routine, each in memory of its own, or of the caller's."""
         idle = self.idle_alone if one_thread else self.idle
         try:
             context = idle.pop()
@@ -56,7 +61,7 @@ class Serving:
         arena = context.lent.arena = ARENAS.lend()
         try:
             routine = self.image.program.routines[name]
-            return owned(context.enter(routine, inputs, is_request), inputs)
+            return owned(context.enter(routine, inputs, is_request, into), inputs)
         finally:
             context.lent.arena = UNLENT
             ARENAS.take_back(arena)

@@ -191,11 +191,19 @@ class State:
 
     # Running.
 
-    def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """The results for inputs of the sizes that the table is filled for, in fresh memory."""
+    def run(self, arrays: Sequence[Array], into: Mapping[int, Array] | None = None) -> list[Array]:
+        """The results for inputs of the sizes that the table is filled for.
+
+        They are in fresh memory, but for those that `into` has arrays for, by their numbers.
+        """
         base = self.base
         inputs = [a if a.flags.c_contiguous else contiguous(a) for a in arrays]
-        outputs = [empty_result(shape, dtype) for shape, dtype in self.results]
+        if into is None:
+            outputs = [empty_result(shape, dtype) for shape, dtype in self.results]
+        else:
+            outputs = [
+                into[i] if i in into else empty_result(*its) for i, its in enumerate(self.results)
+            ]
         i = ARRAYS
         for array in inputs:
             base[i] = array.__array_interface__["data"][0]

@@ -38,6 +38,7 @@ from bucketize.program.instruction import (
 from bucketize.program.path import clone_at
 from bucketize.program.program import Routine
 from bucketize.runtime.capture import CapturedCall, capture
+from bucketize.runtime.output import placed
 from bucketize.runtime.state import State
 from bucketize.traffic.counter import Cell, Tally
 from bucketize.traffic.latency import LONG_S, SAMPLED
@@ -125,13 +126,20 @@ class Context:
         return State(segment, self.image, self.lent, one_thread=self.one_thread)
 
     def enter(
-        self, routine: Routine, arrays: Sequence[Value], is_request: bool = False
+        self,
+        routine: Routine,
+        arrays: Sequence[Value],
+        is_request: bool = False,
+        into: Sequence[Array | None] = (),
     ) -> list[Value]:
-        """The results of the routine that a call from outside begins with, counted if asked for."""
+        """The results of the routine that a call from outside begins with, counted if asked for.
+
+        They are in the arrays of `into`, in their order, where these can hold them as they are.
+        """
         left = self._left
         begin = 0.0 if left else perf_counter()
         try:
-            results = self.invoke(routine, arrays)
+            results = self.invoke(routine, arrays, into)
         except (RecursionError, ctypes.ArgumentError) as e:
             if is_too_deep(e):
                 raise too_deep() from e
@@ -165,7 +173,9 @@ class Context:
         tally.remember(seen.shapes, cell)
         return cell
 
-    def invoke(self, routine: Routine, arrays: Sequence[Value]) -> list[Value]:
+    def invoke(
+        self, routine: Routine, arrays: Sequence[Value], into: Sequence[Array | None] = ()
+    ) -> list[Value]:
         """The results of a routine; inputs of the shapes of the last call go the same way."""
         shapes = shapes_of(arrays)
         seen = self._seen.get(routine)
@@ -179,7 +189,8 @@ class Context:
         if seen.route is not None:
             state, key, inputs, outputs = seen.route
             state.prepare(key)
-            results = state.run([arrays[i] for i in inputs])
+            places = placed(into, outputs, state.results, arrays) if into else None
+            results = state.run([arrays[i] for i in inputs], places)
             return [results[i] for i in outputs]
         if again and not seen.tried:
             seen.tried, seen.captured = True, self._captured(routine, arrays, seen.sizes)

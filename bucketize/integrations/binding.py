@@ -1,0 +1,294 @@
+"""onnxruntime's `OrtValue` and `IOBinding`: arrays that are named once, for many calls."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bucketize.errors import ArgumentError, unknown_name
+from bucketize.executable import Executable
+from bucketize.integrations.node import type_text
+from bucketize.op import Array, Value
+from bucketize.types import tensor
+
+DEVICE = "cpu"
+
+
+class OrtValue:
+    """An array, under onnxruntime's name: nothing is copied to make one of an array."""
+
+    def __init__(self, value: Value) -> None:
+        """Made by the functions of the class."""
+        self._value = value
+
+    @classmethod
+    def ortvalue_from_numpy(
+        cls, numpy_obj: Array, device_type: str = DEVICE, device_id: int = 0
+    ) -> OrtValue:
+        """The value of an array, whose memory it shares.
+
+        Args:
+            numpy_obj: the array.
+            device_type: "cpu", as there is no other.
+            device_id: of the device.
+
+        Returns:
+            The value.
+
+        Raises:
+            ArgumentError: another device.
+
+        """
+        _check_device(device_type, device_id)
+        return cls(np.ascontiguousarray(numpy_obj))
+
+    @classmethod
+    def ortvalue_from_shape_and_type(
+        cls, shape: Sequence[int], element_type: Any, device_type: str = DEVICE, device_id: int = 0
+    ) -> OrtValue:
+        """A value of a shape, which holds anything.
+
+        Args:
+            shape: of the array.
+            element_type: its dtype.
+            device_type: "cpu", as there is no other.
+            device_id: of the device.
+
+        Returns:
+            The value.
+
+        Raises:
+            ArgumentError: another device.
+
+        """
+        _check_device(device_type, device_id)
+        return cls(np.empty(tuple(shape), element_type))
+
+    def numpy(self) -> Value:
+        """The array itself."""
+        return self._value
+
+    def shape(self) -> list[int]:
+        """The shape of the array."""
+        return list(self._array.shape)
+
+    def data_type(self) -> str:
+        """The type, as onnxruntime writes it: `tensor(float)`."""
+        return type_text(tensor(self._array.dtype))
+
+    def data_ptr(self) -> int:
+        """The address of the first element."""
+        return int(self._array.ctypes.data)
+
+    def tensor_size_in_bytes(self) -> int:
+        """The bytes of the array."""
+        return int(self._array.nbytes)
+
+    def device_name(self) -> str:
+        """The one that there is."""
+        return DEVICE
+
+    def has_value(self) -> bool:
+        """Whether it is more than an optional that is absent."""
+        return self._value is not None
+
+    def is_tensor(self) -> bool:
+        """Whether it is one array."""
+        return isinstance(self._value, np.ndarray)
+
+    def is_tensor_sequence(self) -> bool:
+        """Whether it is a list of arrays."""
+        return isinstance(self._value, list)
+
+    def update_inplace(self, np_arr: Array) -> None:
+        """Copy another array into this one.
+
+        Args:
+            np_arr: of the same shape.
+
+        """
+        self._array[...] = np_arr
+
+    def __dlpack__(self, **how: Any) -> Any:
+        """For other libraries: their view of the array."""
+        return self._array.__dlpack__(**how)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Where the array is, as DLPack says it."""
+        kind, number = self._array.__dlpack_device__()
+        return int(kind), number
+
+    @property
+    def _array(self) -> Array:
+        if not isinstance(self._value, np.ndarray):
+            raise ArgumentError("the value is no tensor")
+        return self._value
+
+
+class IOBinding:
+    """Inputs and outputs of a session that are named once: `session.io_binding()` makes one.
+
+    Results are written into the arrays that are bound, without a copy where kernels can.
+    """
+
+    def __init__(self, executable: Executable) -> None:
+        """Nothing is bound yet."""
+        self._executable = executable
+        self._inputs: dict[str, Value] = {}
+        self._outputs: dict[str, Array | None] = {}
+        self._results: dict[str, Value] = {}
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Value) -> None:
+        """Have an array be an input.
+
+        Args:
+            name: of the input.
+            arr_on_cpu: what it holds when a call comes is read.
+
+        Raises:
+            UnknownNameError: there is no such input.
+
+        """
+        self._inputs[_known(name, self._executable.inputs, "input")] = arr_on_cpu
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """Have a value be an input.
+
+        Args:
+            name: of the input.
+            ortvalue: the value.
+
+        Raises:
+            UnknownNameError: there is no such input.
+
+        """
+        self.bind_cpu_input(name, ortvalue.numpy())
+
+    def bind_input(
+        self,
+        name: str,
+        device_type: str,
+        device_id: int,
+        element_type: Any,
+        shape: Sequence[int],
+        buffer_ptr: int,
+    ) -> None:
+        """Have memory at an address be an input.
+
+        Args:
+            name: of the input.
+            device_type: "cpu", as there is no other.
+            device_id: of the device.
+            element_type: the dtype.
+            shape: of the input.
+            buffer_ptr: the address; who gives it keeps what is there.
+
+        Raises:
+            ArgumentError: another device.
+            UnknownNameError: there is no such input.
+
+        """
+        _check_device(device_type, device_id)
+        self.bind_cpu_input(name, _at(buffer_ptr, shape, element_type))
+
+    def bind_output(
+        self,
+        name: str,
+        device_type: str = DEVICE,
+        device_id: int = 0,
+        element_type: Any = None,
+        shape: Sequence[int] | None = None,
+        buffer_ptr: int | None = None,
+    ) -> None:
+        """Ask for an output: in new memory, or in that at an address.
+
+        Args:
+            name: of the output.
+            device_type: "cpu", as there is no other.
+            device_id: of the device.
+            element_type: the dtype, of memory at an address.
+            shape: of the output there.
+            buffer_ptr: the address; None: new memory.
+
+        Raises:
+            ArgumentError: another device; an address without dtype and shape.
+            UnknownNameError: there is no such output.
+
+        """
+        _check_device(device_type, device_id)
+        if buffer_ptr is not None and (element_type is None or shape is None):
+            raise ArgumentError(f"output {name!r}: an address wants an element_type and a shape")
+        array = None if buffer_ptr is None else _at(buffer_ptr, shape or (), element_type)
+        self._outputs[_known(name, self._executable.outputs, "output")] = array
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """Have an output written into a value.
+
+        Args:
+            name: of the output.
+            ortvalue: of its shape and dtype.
+
+        Raises:
+            UnknownNameError: there is no such output.
+
+        """
+        array = ortvalue.numpy()
+        self._outputs[_known(name, self._executable.outputs, "output")] = array
+
+    def run(self) -> None:
+        """Compute the outputs that are bound: what `session.run_with_iobinding` does."""
+        names = self._executable.outputs
+        into = [self._outputs.get(name) for name in names]
+        results = self._executable.run_into(into, **self._inputs)
+        self._results = {n: r for n, r in zip(names, results, strict=True) if n in self._outputs}
+
+    def get_outputs(self) -> list[OrtValue]:
+        """The results of the last call, in the order in which they were bound."""
+        return [OrtValue(self._results[name]) for name in self._outputs if name in self._results]
+
+    def copy_outputs_to_cpu(self) -> list[Value]:
+        """The same as arrays; they are there already."""
+        return [value.numpy() for value in self.get_outputs()]
+
+    def clear_binding_inputs(self) -> None:
+        """Let go what inputs are bound to."""
+        self._inputs.clear()
+
+    def clear_binding_outputs(self) -> None:
+        """Let go what outputs are bound to, and results."""
+        self._outputs.clear()
+        self._results.clear()
+
+    def synchronize_inputs(self) -> None:
+        """Nothing to wait for."""
+
+    def synchronize_outputs(self) -> None:
+        """Nothing to wait for."""
+
+
+def values(arrays: Mapping[str, OrtValue]) -> dict[str, Value]:
+    """The arrays of values."""
+    return {name: value.numpy() for name, value in arrays.items()}
+
+
+def _known(name: str, names: Sequence[str], what: str) -> str:
+    if name not in names:
+        raise unknown_name(what, name, names)
+    return name
+
+
+def _check_device(device: str, number: int) -> None:
+    if (device, number) != (DEVICE, 0):
+        raise ArgumentError(
+            f"device: expected {DEVICE} 0, the only one here, got {device} {number}"
+        )
+
+
+def _at(address: int, shape: Sequence[int], dtype: Any) -> Array:
+    """The array that lies at an address."""
+    size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    memory = (ctypes.c_char * size).from_address(address)
+    return np.frombuffer(memory, np.dtype(dtype)).reshape(tuple(shape))
