@@ -67,6 +67,21 @@ class OrtValue:
         _check_device(device_type, device_id)
         return cls(np.empty(tuple(shape), element_type))
 
+    @classmethod
+    def from_dlpack(cls, data: Any, is_bool_tensor: bool = False) -> OrtValue:
+        """The value of an array of another library, whose memory it shares.
+
+        Args:
+            data: what knows DLPack.
+            is_bool_tensor: whether its bytes are truths.
+
+        Returns:
+            The value.
+
+        """
+        array = np.from_dlpack(data)
+        return cls(array.view(np.bool_) if is_bool_tensor else array)
+
     def numpy(self) -> Value:
         """The array itself."""
         return self._value

@@ -211,6 +211,26 @@ class InferenceSession:
         """The one."""
         return [CPU]
 
+    def set_providers(
+        self,
+        providers: Sequence[Provider] | None = None,
+        provider_options: Sequence[dict[Any, Any]] | None = None,
+    ) -> None:
+        """Warn of providers that there are not; there is one.
+
+        Args:
+            providers: as of the session.
+            provider_options: as of the session.
+
+        """
+        _warn(*provider_remarks(providers, provider_options))
+
+    def enable_fallback(self) -> None:
+        """Nothing: there is no other provider to fall back to."""
+
+    def disable_fallback(self) -> None:
+        """Nothing, as of `enable_fallback`."""
+
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         """None, of the one."""
         return {CPU: {}}
