@@ -577,12 +577,31 @@ def test_compile_tells_scripts(run: Run, net: str, tmp_path: Path) -> None:
         "inputs": {"x": "float32[N, 16]"},
         "outputs": {"y": "float32[N, 8]"},
         "symbols": {"N": [0, None]},
+        "header": None,
         "run": "bucketize run a.bkt --at N=1",
     }
     static = json.loads(run("compile", net, "--dim", "N=3", "-o", "b.bkt", "--json").stdout)
     assert static["run"] == "bucketize run b.bkt"
     lone = json.loads(run("compile", net, "-d", "oracle", "--at", "N=7", "--json").stdout)
     assert lone["run"] == "bucketize run net.bkt --at N=7"
+
+
+def test_compile_writes_libraries(run: Run, net: str, tmp_path: Path) -> None:
+    """By what -o ends with, or by --format."""
+    told = json.loads(run("compile", net, "-d", "log:low=4,high=4", "-o", "a.so", "--json").stdout)
+    assert (told["header"], told["run"]) == ("a.h", None)
+    assert told["bytes"] == (tmp_path / "a.so").stat().st_size
+    assert (
+        run("compile", net, "--format", "so").stdout.splitlines()[-1] == "call it: net.h says how"
+    )
+    assert (tmp_path / "net.so").exists()
+    parts = json.loads(run("compile", net, "--format", "c", "-o", "parts", "--json").stdout)
+    assert parts["header"] == "parts/parts.h"
+    assert parts["bytes"] == sum(f.stat().st_size for f in (tmp_path / "parts").iterdir())
+    assert run("compile", net, "--format", "c", "-o", "parts").exit_code == 0  # written again
+    refused = run("compile", net, "-o", "parts")
+    assert refused.exit_code == 2
+    assert "parts is a directory" in refused.stderr
 
 
 def test_compiling_counts_functions_then_kernels(
