@@ -21,7 +21,12 @@ class OrtValue:
     """An array, under onnxruntime's name: nothing is copied to make one of an array."""
 
     def __init__(self, value: Value) -> None:
-        """Made by the functions of the class."""
+        """Hold a value; arrays come by the functions of the class.
+
+        Args:
+            value: an array, or a list of them, or None.
+
+        """
         self._value = value
 
     @classmethod
@@ -150,7 +155,12 @@ class IOBinding:
     """
 
     def __init__(self, executable: Executable) -> None:
-        """Nothing is bound yet."""
+        """Nothing is bound yet.
+
+        Args:
+            executable: what runs.
+
+        """
         self._executable = executable
         self._inputs: dict[str, Value] = {}
         self._outputs: dict[str, Array | None] = {}

@@ -25,6 +25,8 @@ from bucketize.errors import ArgumentError, BucketizeError, BucketizeWarning, Un
 from bucketize.machine.target import cores
 from dispatchers import log_dispatcher
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 # The steps of three pages of onnxruntime's documentation: "Load and predict", "Metadata" with the
 # options of "Thread management" and "Graph optimizations", and "Common errors".
 LOAD_AND_PREDICT = """
