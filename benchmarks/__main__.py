@@ -20,6 +20,7 @@ NAMES = (
 LONG = (
     *("bench", "grids", "payoff", "constants", "transfer"),
     *(
+        "alone",
         "architectures",
         "decode",
         "conformance",
