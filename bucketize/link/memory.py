@@ -207,6 +207,11 @@ class ArenaPool:
                     other.rested = True
                     self._idle.append(other)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arenas that nobody borrows."""
+        return sum(arena.nbytes for arena in list(self._idle))
+
     def trim(self) -> int:
         """Let go all of it; how many bytes that was."""
         return sum(arena.nbytes for arena in self._all())

@@ -1,0 +1,1 @@
+"""A server of models: the Open Inference Protocol over HTTP, calls shared, no queue endless."""

@@ -1,0 +1,52 @@
+"""What `/metrics` tells, for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from bucketize.link.memory import ARENAS
+from bucketize.serve.queue import Queue, ServedModel
+
+SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+
+
+class Metrics:
+    """Counters of a server."""
+
+    def __init__(self, queue: Queue, models: Callable[[], Iterable[ServedModel]]) -> None:
+        """Nothing was counted yet."""
+        self._registry = CollectorRegistry()
+        self._models = models
+        by = ["model"]
+        self.requests = Counter(
+            "bucketize_requests",
+            "Requests, by their answer's status",
+            [*by, "status"],
+            registry=self._registry,
+        )
+        self.seconds = Histogram(
+            "bucketize_request_seconds",
+            "From when a request was read until its answer was there",
+            by,
+            buckets=SECONDS,
+            registry=self._registry,
+        )
+        waiting = Gauge("bucketize_requests_waiting", "Requests that wait", registry=self._registry)
+        waiting.set_function(lambda: queue.waiting)
+        self._weights = Gauge(
+            "bucketize_weight_bytes", "Constants, as kernels hold them", by, registry=self._registry
+        )
+        arenas = Gauge(
+            "bucketize_arena_bytes",
+            "Memory between kernels that no call uses now",
+            registry=self._registry,
+        )
+        arenas.set_function(lambda: ARENAS.nbytes)
+
+    def text(self) -> bytes:
+        """All of it, as Prometheus reads it."""
+        for model in self._models():
+            self._weights.labels(model.name).set(model.executable.constant_bytes())
+        return generate_latest(self._registry)

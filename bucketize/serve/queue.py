@@ -1,0 +1,175 @@
+"""Requests that wait for a model, and the threads that run them together.
+
+Nothing waits for company: what came while a call ran goes together in the next one, by
+`run_many`. So a lone request is answered at once, and the more come the more share a call. What
+would be answered after its deadline is refused when it comes, by what requests took of late.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from threading import Condition, Thread
+
+from bucketize.errors import BucketizeError, RequestsError
+from bucketize.executable import Executable
+from bucketize.op import Array, Value
+
+KEPT = 0.8
+"""Of an average that is told of late, what is kept at each call."""
+AT_ONCE = 256  # requests that a thread takes: one that comes then waits for no more
+
+
+class BusyError(BucketizeError):
+    """There is more to do than can be done in time."""
+
+    def __init__(self, message: str, retry_s: float) -> None:
+        super().__init__(message)
+        self.retry_s = retry_s
+        """When to ask again."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A request that waits."""
+
+    model: ServedModel
+    feed: Mapping[str, Array]
+    size: int
+    """Elements of its inputs."""
+    came: float
+    answer: Future[list[Value]] = field(default_factory=Future)
+
+
+class ServedModel:
+    """A model, and what was learnt of its requests."""
+
+    def __init__(self, name: str, version: str, executable: Executable) -> None:
+        """Nothing was asked yet."""
+        self.name, self.version, self.executable = name, version, executable
+        self.element_s = 0.0
+        """Seconds for each element of inputs, of late; 0 before the first call."""
+        self.waiting = 0
+        """Elements of requests that wait or run."""
+
+    def learn(self, size: int, seconds: float) -> None:
+        """Note what elements took."""
+        each = seconds / max(size, 1)
+        self.element_s = KEPT * self.element_s + (1 - KEPT) * each if self.element_s else each
+
+
+class Queue:
+    """The requests of all models, for threads of their own."""
+
+    def __init__(self, workers: int, most: int, latency_s: float | None = None) -> None:
+        """Threads that run requests.
+
+        Args:
+            workers: threads; each runs calls of one model at a time.
+            most: requests that wait; others are refused.
+            latency_s: the deadline of an answer after its request came; None: there is none.
+
+        """
+        self.most, self.latency_s = most, latency_s
+        self._workers = workers
+        self._jobs: deque[Job] = deque()
+        self._running = 0
+        self._changed = Condition()
+        self._ends = False
+        self._threads = [Thread(target=self._work, daemon=True) for _ in range(workers)]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait."""
+        return len(self._jobs)
+
+    def submit(self, model: ServedModel, feed: Mapping[str, Array]) -> Future[list[Value]]:
+        """Have a request answered.
+
+        Raises BusyError: there are as many as may wait, or it would be late.
+        """
+        size = sum(array.size for array in feed.values())
+        with self._changed:
+            expected = self.expected_s(model, size)
+            if self._ends:
+                raise BusyError("the server ends", 1.0)
+            if len(self._jobs) >= self.most:
+                raise BusyError(f"{self.most} requests wait already", max(expected, 0.001))
+            if self.latency_s is not None and expected > self.latency_s and self._jobs:
+                told = f"its answer is expected after {expected:.3f} s, of {self.latency_s:g}"
+                raise BusyError(told, expected - self.latency_s)
+            job = Job(model, feed, size, time.monotonic())
+            self._jobs.append(job)
+            model.waiting += size
+            self._changed.notify()
+        return job.answer
+
+    def expected_s(self, model: ServedModel, size: int) -> float:
+        """After how long a request would be answered, by what others took of late."""
+        models = {id(j.model): j.model for j in self._jobs} | {id(model): model}
+        before = sum(m.waiting * m.element_s for m in models.values())
+        return (before + size * model.element_s) / self._workers
+
+    def close(self) -> None:
+        """Answer what waits, take nothing else, and end."""
+        with self._changed:
+            self._ends = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while jobs := self._taken():
+            model, start = jobs[0].model, time.monotonic()
+            try:
+                self._run(model, jobs)
+            finally:
+                size = sum(job.size for job in jobs)
+                with self._changed:
+                    model.waiting -= size
+                    model.learn(size, time.monotonic() - start)
+
+    def _taken(self) -> list[Job]:
+        """All requests of the model whose request has waited longest; none when it ends."""
+        with self._changed:
+            while not self._jobs:
+                if self._ends:
+                    return []
+                self._changed.wait()
+            model, others = self._jobs[0].model, deque[Job]()
+            jobs: list[Job] = []
+            while self._jobs:
+                job = self._jobs.popleft()
+                mine = job.model is model and len(jobs) < AT_ONCE
+                if not mine:
+                    others.append(job)
+                elif job.answer.set_running_or_notify_cancel():
+                    jobs.append(job)
+                else:  # its client is gone
+                    model.waiting -= job.size
+            self._jobs = others
+            if others:
+                self._changed.notify()
+        return jobs or self._taken()
+
+    def _run(self, model: ServedModel, jobs: list[Job]) -> None:
+        try:
+            results = model.executable.run_many([job.feed for job in jobs])
+        except RequestsError as e:
+            results = e.results  # type: ignore[assignment]  # errors, of those that failed
+        except BaseException as e:  # whatever it is, nobody may wait for ever
+            for job in jobs:
+                job.answer.set_exception(e)
+            if not isinstance(e, Exception):
+                raise
+            return
+        for job, result in zip(jobs, results, strict=True):
+            if isinstance(result, BucketizeError):
+                job.answer.set_exception(result)
+            else:
+                job.answer.set_result(result)

@@ -1,0 +1,122 @@
+"""Requests and answers of the Open Inference Protocol, read and written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bucketize.errors import ArgumentError
+from bucketize.serve.protocol import DATATYPES, InferRequest, metadata, read, written
+from bucketize.types import Symbol, tensor
+
+TYPES = {"x": tensor("float32", Symbol("N", 1, 9), 2)}
+
+
+def body(**more: Any) -> dict[str, Any]:
+    x = {"name": "x", "datatype": "FP32", "shape": [2, 2], "data": [1, 2, 3, 4]}
+    return {"inputs": [{**x, **more}]}
+
+
+def test_numbers_flat_or_nested() -> None:
+    for data in ([1, 2, 3, 4], [[1, 2], [3, 4]]):
+        asked = read(json.dumps(body(data=data)).encode(), None, TYPES)
+        assert asked.feed["x"].tolist() == [[1, 2], [3, 4]]
+        assert asked.feed["x"].dtype == np.float32
+        assert (asked.outputs, asked.binary, asked.id) == ((), frozenset(), None)
+
+
+@pytest.mark.parametrize("datatype", DATATYPES)
+def test_bytes_behind_the_json(datatype: str) -> None:
+    array = np.array([[0, 1, 1]]).astype(
+        tensor(DATATYPES[datatype], 1, 3).dtype if datatype != "BF16" else "f4"
+    )
+    if datatype == "BF16":
+        array = array.astype(tensor_dtype("bfloat16"))
+    types = {"x": tensor(array.dtype, 1, 3)}
+    told = {"name": "x", "datatype": datatype, "shape": [1, 3]}
+    told["parameters"] = {"binary_data_size": array.nbytes}
+    text = json.dumps({"id": "a", "inputs": [told], "parameters": {"binary_data_output": True}})
+    asked = read(text.encode() + array.tobytes(), len(text), types)
+    assert asked.feed["x"].tobytes() == array.tobytes()
+    assert asked.feed["x"].dtype == array.dtype
+    answer, length = written("m", "1", asked, {"y": array})
+    assert length is not None
+    head = json.loads(answer[:length])
+    assert head["outputs"][0]["parameters"] == {"binary_data_size": array.nbytes}
+    assert (head["id"], answer[length:]) == ("a", array.tobytes())
+
+
+def tensor_dtype(name: str) -> np.dtype[Any]:
+    from bucketize.text import parse_type
+
+    return parse_type(f"{name}[1]").dtype
+
+
+def test_what_is_asked_for_is_answered_as_it_is_asked_for() -> None:
+    outputs = [{"name": "b", "parameters": {"binary_data": True}}, {"name": "a"}]
+    asked = read(json.dumps({**body(), "outputs": outputs}).encode(), None, TYPES)
+    results = {"a": np.array([1, 2]), "b": np.array([True]), "c": np.zeros(3)}
+    answer, length = written("m", "2", asked, results)
+    told = json.loads(answer[:length])
+    assert told["model_version"] == "2"
+    assert [o["name"] for o in told["outputs"]] == ["b", "a"]
+    assert told["outputs"][1] == {"name": "a", "datatype": "INT64", "shape": [2], "data": [1, 2]}
+    assert answer[length:] == b"\1"
+
+
+@pytest.mark.parametrize(
+    ("text", "length", "message"),
+    [
+        (b"{", None, "no request of the protocol: JSONDecodeError"),
+        (b"[]", None, "no request of the protocol: TypeError"),
+        (b"{}", None, "no request of the protocol: KeyError: 'inputs'"),
+        (b"[" * 100_000, None, "no request of the protocol: RecursionError"),
+        (b"{}", 3, "the header says 3 bytes of JSON, the body has 2"),
+        (body(shape=[2, -2]), None, r"a shape has whole numbers from 0, got \[2, -2\]"),
+        (body(shape=[2, True]), None, "a shape has whole numbers"),
+        (body(datatype="BYTES"), None, "input 'x': no datatype 'BYTES'; known: BOOL"),
+        (body(datatype="BF16"), None, "input 'x': the model has no bfloat16 there"),
+        (body(data=[1, 2]), None, r"no FP32 of that shape: 2 numbers for \[2, 2\]"),
+        (body(data=[[1, 2], [3]]), None, "input 'x': no FP32 of that shape"),
+        (body(data="four"), None, "input 'x': no FP32 of that shape"),
+        (body(data=None), None, r"expected 16 bytes of \[2, 2\], got 0"),
+        (body(shape=[1 << 40, 1 << 40], data=None), None, r"expected \d+ bytes of .*, got 0"),
+        (body(parameters={"binary_data_size": 9}), None, "its 9 bytes are not in the body"),
+        (body(parameters={"binary_data_size": -9}), None, "whole number from 0, got -9"),
+        ({"inputs": [*body()["inputs"] * 2]}, None, "input 'x' is given twice"),
+    ],
+)
+def test_what_is_no_request_is_told(text: Any, length: int | None, message: str) -> None:
+    raw = text if isinstance(text, bytes) else json.dumps(text).encode()
+    with pytest.raises(ArgumentError, match=message):
+        read(raw, length, TYPES)
+
+
+def test_bytes_that_nobody_asked_for_are_told() -> None:
+    text = json.dumps(body()).encode()
+    with pytest.raises(ArgumentError, match="3 bytes of the body belong to no input"):
+        read(text + b"abc", len(text), TYPES)
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ([np.zeros(3)], "output 'y' is no tensor: the protocol has no word for it"),
+        (np.zeros(3, np.complex64), "output 'y' is of complex64: the protocol has none"),
+    ],
+)
+def test_results_that_the_protocol_has_not(result: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        written("m", "1", InferRequest({}, (), frozenset(), None), {"y": result})
+
+
+def test_metadata_has_symbols_and_bounds() -> None:
+    from bucketize.ir import Var
+
+    told = metadata("m", "1", [Var("x", TYPES["x"])], {"y": tensor("bool", 3)})
+    assert told["inputs"][0]["shape"] == [-1, 2]
+    assert told["inputs"][0]["parameters"] == {"dims": ["N", "2"], "symbols": {"N": [1, 9]}}
+    assert told["outputs"][0]["datatype"] == "BOOL"

@@ -1,0 +1,378 @@
+"""The server as clients see it: a process of its own, asked over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bucketize
+from bucketize import ops, zoo
+from bucketize.errors import ShapeError
+from bucketize.ir import Builder, Module, Var
+from bucketize.serve.queue import BusyError, Queue, ServedModel
+from bucketize.types import Symbol, tensor
+from dispatchers import log_dispatcher
+
+WAIT_S = 600.0  # only what hangs takes as long
+
+
+def mlp(scale: float = 1.0) -> bucketize.Executable:
+    x, out = Var("x", tensor("float32", Symbol("N", 1, 64), 4)), Builder()
+    y = out.emit(ops.mul, x, out.emit(ops.full, shape=(), value=scale, dtype="float32"))
+    mod = Module({"main": out.function("main", [x], [y])})
+    return bucketize.compile(bucketize.dispatch(mod, log_dispatcher))
+
+
+class Client:
+    """What asks a server."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def ask(self, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request("GET" if body is None else "POST", path, body, named)
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        return answer.status, answer.headers, content
+
+    def infer(self, x: np.ndarray, model: str = "net") -> np.ndarray:
+        told = {"name": "x", "datatype": "FP32", "shape": list(x.shape), "data": x.ravel().tolist()}
+        status, _, content = self.ask(
+            f"/v2/models/{model}/infer", json.dumps({"inputs": [told]}).encode()
+        )
+        assert status == 200, content
+        (y,) = json.loads(content)["outputs"]
+        return np.array(y["data"], np.float32).reshape(y["shape"])
+
+
+class Process:
+    """A server of the command line."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        command = [sys.executable, "-P", "-m", "bucketize.cli", "serve", *arguments, "--port", "0"]
+        path = os.pathsep.join(p for p in sys.path if p)
+        self.process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        assert self.process.stdout is not None
+        first = self.process.stdout.readline()
+        assert first, self.process.communicate()[1]
+        self.client = Client(int(first.split("/")[2].split(":")[1]))
+
+    def end(self, how: int = signal.SIGTERM) -> str:
+        self.process.send_signal(how)
+        return self.process.communicate(timeout=WAIT_S)[1]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("serve")
+    mlp().save(place / "net.bkt")
+    return place
+
+
+@pytest.fixture(scope="module")
+def client(folder: Path) -> Iterator[Client]:
+    its = Process(folder, "net.bkt", "other=net.bkt", "--body-bytes", "100000")
+    yield its.client
+    its.end()
+
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+POST = b"POST /v2/models/net/infer HTTP/1.1\r\nHost: a\r\n"
+
+
+def test_what_the_server_says_of_itself(client: Client) -> None:
+    status, _, content = client.ask("/v2")
+    assert status == 200
+    assert json.loads(content)["models"] == ["net", "other"]
+    for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/net/ready"):
+        assert client.ask(path)[0] == 200
+    told = json.loads(client.ask("/v2/models/net/versions/1")[2])
+    assert told["inputs"][0]["parameters"]["symbols"] == {"N": [1, 64]}
+
+
+def test_requests_are_answered(client: Client) -> None:
+    for count in (1, 3, 64):
+        x = np.full((count, 4), count, np.float32)
+        np.testing.assert_array_equal(client.infer(x), x)
+    np.testing.assert_array_equal(client.infer(X, "other"), X)
+
+
+def test_tensors_are_answered_as_bytes(client: Client) -> None:
+    told = {"name": "x", "datatype": "FP32", "shape": [3, 4]}
+    told["parameters"] = {"binary_data_size": X.nbytes}
+    text = json.dumps({"inputs": [told], "parameters": {"binary_data_output": True}}).encode()
+    headers = {"Inference_Header_Content_Length": str(len(text))}
+    status, got, content = client.ask("/v2/models/net/infer", text + X.tobytes(), **headers)
+    length = int(got["Inference-Header-Content-Length"])
+    assert (status, content[length:]) == (200, X.tobytes())
+
+
+def test_clients_at_once_get_their_own_answers(client: Client) -> None:
+    def ask(i: int) -> bool:
+        x = np.full((1 + i % 64, 4), i, np.float32)
+        return bool((client.infer(x) == x).all())
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(ask, range(300)))
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("/v2/models/nope", None, 404, "no model nope; there are net, other"),
+        ("/v2/models/net/versions/9", None, 404, "no model net, version 9"),
+        ("/v2/models/net/infer", b"{", 400, "no request of the protocol"),
+        ("/v2/models/net/infer", b"x" * 100_001, 413, "a body has at most 100000 bytes"),
+        (
+            "/v2/models/net/infer",
+            b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}',
+            400,
+            "input 'x', axis 1: expected 4, got 3",
+        ),
+        (
+            "/v2/models/net/infer",
+            b'{"inputs": [{"name": "z", "datatype": "FP32", "shape": [0], "data": []}]}',
+            400,
+            "no input named 'z'",
+        ),
+        (
+            "/v2/models/net/infer",
+            b'{"inputs": [], "outputs": [{"name": "z"}]}',
+            400,
+            "the model has no output 'z'",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_and_others_are_served(
+    client: Client, path: str, body: bytes | None, status: int, message: str
+) -> None:
+    got, _, content = client.ask(path, body)
+    assert (got, message in json.loads(content)["error"]) == (status, True), content
+    assert "in request" not in content.decode()
+    np.testing.assert_array_equal(client.infer(X), X)
+
+
+def test_a_body_that_never_ends_is_cut_off(client: Client) -> None:
+    """Its length is not told: it comes in parts."""
+    with socket.create_connection(("127.0.0.1", client.port), WAIT_S) as its:
+        its.sendall(
+            b"POST /v2/models/net/infer HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        part = b"2710\r\n" + b" " * 10_000 + b"\r\n"
+        with suppress(OSError):  # it hangs up
+            for _ in range(1000):
+                its.sendall(part)
+        answer = its.recv(100)
+    assert b" 413 " in answer.splitlines()[0]
+
+
+def test_nonsense_and_idle_connections_keep_nobody_waiting(client: Client) -> None:
+    idle = [socket.create_connection(("127.0.0.1", client.port), WAIT_S) for _ in range(200)]
+    idle[0].sendall(b"\0\1\2 nonsense\r\n\r\n")
+    idle[1].sendall(
+        b"POST /v2/models/net/infer HTTP/1.1\r\nContent-Length: 50\r\n\r\n{"
+    )  # and no more
+    np.testing.assert_array_equal(client.infer(X), X)
+    for each in idle:
+        each.close()
+
+
+def test_metrics_count_what_was_asked(client: Client) -> None:
+    client.infer(X)
+    text = client.ask("/metrics")[2].decode()
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+    assert float(lines['bucketize_requests_total{model="net",status="200"}']) >= 1
+    assert float(lines['bucketize_weight_bytes{model="net"}']) >= 0
+    assert float(lines["bucketize_arena_bytes"]) >= 0
+    assert float(lines["bucketize_requests_waiting"]) == 0
+
+
+def test_another_program_in_its_place_serves_and_the_end_is_graceful(tmp_path: Path) -> None:
+    """No request is lost; sizes are written when it ends."""
+    path = tmp_path / "net.bkt"
+    mlp().save(path)
+    its = Process(tmp_path, "net.bkt", "--traffic", "sizes")
+    answers: list[float] = []
+    ends = threading.Event()
+
+    def ask() -> None:
+        while not ends.is_set():
+            answers.append(float(its.client.infer(np.ones((2, 4), np.float32)).max()))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    mlp(3.0).save(path)
+    end = time.monotonic() + WAIT_S
+    while 3.0 not in answers and time.monotonic() < end:
+        time.sleep(0.05)
+    (tmp_path / "damaged").write_bytes(b"damage")
+    (tmp_path / "damaged").replace(path)
+    time.sleep(1.5)
+    ends.set()
+    asking.join()
+    said = its.end()
+    assert set(answers) == {1.0, 3.0}
+    assert answers == sorted(answers)
+    assert "net.bkt is not served: " in said
+    written = bucketize.Traffic.read(tmp_path / "sizes" / "net.csv")
+    assert written.total == len(answers)
+
+
+def test_models_of_one_name_and_what_is_missing(tmp_path: Path, folder: Path) -> None:
+    for arguments, message in (
+        (["net.bkt", "net.bkt"], "two models are called net: give names, as in NAME=net.bkt"),
+        (["none.onnx"], "none.onnx"),
+        (["net.bkt", "--latency", "soon"], "expected a time, as in 20ms or 1.5s, got 'soon'"),
+    ):
+        command = [sys.executable, "-P", "-m", "bucketize.cli", "serve", *arguments]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert message in done.stderr
+
+
+# --- the queue -----------------------------------------------------------------------------------
+
+
+class Slow:
+    """An executable whose calls end when they are let."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+        self.may_end = threading.Event()
+
+    def run_many(self, requests: list[Any]) -> list[Any]:
+        self.calls.append(len(requests))
+        assert self.may_end.wait(WAIT_S)
+        return [[r["x"]] for r in requests]
+
+
+def feed(count: int = 1) -> dict[str, np.ndarray]:
+    return {"x": np.zeros(count, np.float32)}
+
+
+def begun(queue: Queue, slow: Slow, model: ServedModel) -> Any:
+    first = queue.submit(model, feed())
+    while not slow.calls:
+        time.sleep(0.001)
+    return first
+
+
+def test_what_comes_while_a_call_runs_goes_together() -> None:
+    slow = Slow()
+    model: Any = ServedModel("m", "1", slow)  # type: ignore[arg-type]
+    queue = Queue(1, 100)
+    futures = [begun(queue, slow, model), *(queue.submit(model, feed(i)) for i in range(5))]
+    futures[2].cancel()
+    assert queue.waiting == 5
+    slow.may_end.set()
+    assert [f.result(WAIT_S)[0].size for i, f in enumerate(futures) if i != 2] == [1, 0, 2, 3, 4]
+    assert slow.calls == [1, 4]
+    queue.close()
+    assert model.waiting == 0
+    with pytest.raises(BusyError, match="the server ends"):
+        queue.submit(model, feed())
+
+
+def test_no_more_wait_than_may() -> None:
+    slow = Slow()
+    model: Any = ServedModel("m", "1", slow)  # type: ignore[arg-type]
+    queue = Queue(1, 2)
+    futures = [begun(queue, slow, model), *(queue.submit(model, feed()) for _ in range(2))]
+    with pytest.raises(BusyError, match="2 requests wait already") as e:
+        queue.submit(model, feed())
+    assert e.value.retry_s > 0
+    slow.may_end.set()
+    assert all(f.result(WAIT_S) for f in futures)
+    queue.close()
+
+
+def test_what_would_be_late_is_refused_when_it_comes() -> None:
+    slow = Slow()
+    model: Any = ServedModel("m", "1", slow)  # type: ignore[arg-type]
+    model.element_s = 0.01
+    queue = Queue(1, 100, latency_s=0.05)
+    futures = [begun(queue, slow, model), *(queue.submit(model, feed()) for _ in range(4))]
+    with pytest.raises(BusyError, match=r"its answer is expected after 0.060 s, of 0.05") as e:
+        queue.submit(model, feed())
+    assert e.value.retry_s == pytest.approx(0.01)
+    slow.may_end.set()
+    assert all(f.result(WAIT_S) for f in futures)
+    queue.close()
+
+
+def test_a_lone_request_is_taken_however_large() -> None:
+    slow = Slow()
+    slow.may_end.set()
+    model: Any = ServedModel("m", "1", slow)  # type: ignore[arg-type]
+    model.element_s = 1.0
+    queue = Queue(1, 100, latency_s=0.01)
+    assert queue.submit(model, feed(1000)).result(WAIT_S)[0].size == 1000
+    assert model.element_s < 1
+    queue.close()
+
+
+def test_errors_are_of_those_who_made_them() -> None:
+    model = ServedModel("m", "1", mlp())
+    queue = Queue(2, 100)
+    good = queue.submit(model, {"x": X})
+    bad = queue.submit(model, {"x": X[:, :3]})
+    assert len(good.result(WAIT_S)) == 1
+    with pytest.raises(ShapeError, match="axis 1: expected 4, got 3"):
+        bad.result(WAIT_S)
+    queue.close()
+
+
+class Broken:
+    """An executable with a fault."""
+
+    def run_many(self, requests: list[Any]) -> list[Any]:
+        raise ZeroDivisionError(f"of {len(requests)}")
+
+
+def test_a_fault_is_an_answer_and_the_thread_lives() -> None:
+    model: Any = ServedModel("m", "1", Broken())  # type: ignore[arg-type]
+    queue = Queue(1, 100)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            queue.submit(model, feed()).result(WAIT_S)
+    queue.close()
+
+
+def test_zoo_models_are_compiled_and_served(tmp_path: Path) -> None:
+    its = Process(tmp_path, "zoo:mlp", "-d", "log", "--latency", "60s")
+    sizes = {"N": 2}
+    (x,) = zoo.inputs("mlp", sizes).values()
+    told = {"name": "data", "datatype": "FP32", "shape": list(x.shape), "data": x.ravel().tolist()}
+    status, _, content = its.client.ask(
+        "/v2/models/mlp/infer", json.dumps({"inputs": [told]}).encode()
+    )
+    assert status == 200
+    (y,) = json.loads(content)["outputs"]
+    want = bucketize.compile(bucketize.from_onnx(zoo.build("mlp"), bounds=zoo.BOUNDS["mlp"])).run(x)
+    np.testing.assert_allclose(np.reshape(y["data"], y["shape"]), want[0], rtol=1e-4, atol=1e-6)
+    its.end(signal.SIGINT)
