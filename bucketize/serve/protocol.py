@@ -73,9 +73,9 @@ def read(body: bytes, json_bytes: int | None, types: Mapping[str, TensorType]) -
     if json_bytes is not None and not 0 <= json_bytes <= len(body):
         raise ArgumentError(f"the header says {json_bytes} bytes of JSON, the body has {len(body)}")
     try:
-        told = json.loads(body[:json_bytes])
-        inputs = [_Tensor.of(each) for each in told["inputs"]]
-    except (ValueError, KeyError, TypeError, RecursionError) as e:
+        asked = json.loads(body[:json_bytes])
+        inputs = [_Tensor.of(each) for each in asked["inputs"]]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise ArgumentError(f"no request of the protocol: {type(e).__name__}: {e}") from e
     at = len(body) if json_bytes is None else json_bytes
     feed: dict[str, Array] = {}
@@ -89,12 +89,14 @@ def read(body: bytes, json_bytes: int | None, types: Mapping[str, TensorType]) -
         at = end
     if json_bytes is not None and at != len(body):
         raise ArgumentError(f"{len(body) - at} bytes of the body belong to no input")
-    asked = told.get("outputs") or ()
-    parameters = told.get("parameters") or {}
-    some = {o["name"] for o in asked if (o.get("parameters") or {}).get("binary_data")}
-    every = bool(parameters.get("binary_data_output"))
-    names = tuple(o["name"] for o in asked)
-    return InferRequest(feed, names, None if every else frozenset(some), told.get("id"))
+    try:
+        outputs = [(o["name"], o.get("parameters") or {}) for o in asked.get("outputs") or ()]
+        every = bool((asked.get("parameters") or {}).get("binary_data_output"))
+        some = frozenset(name for name, more in outputs if more.get("binary_data"))
+        names = tuple(name for name, _ in outputs)
+    except (KeyError, TypeError, AttributeError) as e:
+        raise ArgumentError(f"no request of the protocol: {type(e).__name__}: {e}") from e
+    return InferRequest(feed, names, None if every else some, asked.get("id"))
 
 
 @dataclass(frozen=True)
@@ -109,21 +111,21 @@ class _Tensor:
     """Bytes of it behind the JSON."""
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> _Tensor:
-        shape = tuple(told["shape"])
+    def of(cls, tensor: Mapping[str, Any]) -> _Tensor:
+        shape = tuple(tensor["shape"])
         if any(type(n) is not int or n < 0 for n in shape):
             raise ValueError(f"a shape has whole numbers from 0, got {list(shape)}")
-        count = (told.get("parameters") or {}).get("binary_data_size", 0)
+        count = (tensor.get("parameters") or {}).get("binary_data_size", 0)
         if type(count) is not int or count < 0:
             raise ValueError(f"binary_data_size is a whole number from 0, got {count!r}")
-        return cls(str(told["name"]), str(told["datatype"]), shape, told.get("data"), count)
+        return cls(str(tensor["name"]), str(tensor["datatype"]), shape, tensor.get("data"), count)
 
     def array(self, data: bytes, type_: TensorType | None) -> Array:
         """The tensor; its size is held against what is there before memory is taken."""
         where = f"input {self.name!r}"
         if self.datatype not in DATATYPES:
-            known = ", ".join(DATATYPES)
-            raise ArgumentError(f"{where}: no datatype {self.datatype!r}; known: {known}")
+            names = ", ".join(DATATYPES)
+            raise ArgumentError(f"{where}: no datatype {self.datatype!r}; known: {names}")
         name = DATATYPES[self.datatype]
         dtype = type_.dtype if type_ is not None and type_.dtype.name == name else None
         dtype = np.dtype(name) if dtype is None and name != "bfloat16" else dtype
@@ -156,14 +158,14 @@ def written(
         datatype = NAMES.get(array.dtype.name)
         if datatype is None:
             raise ArgumentError(f"output {name!r} is of {array.dtype}: the protocol has none")
-        told: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(array.shape)}
+        output: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(array.shape)}
         if request.binary is None or name in request.binary:
             data = array.tobytes()
             behind.append(data)
-            told["parameters"] = {"binary_data_size": len(data)}
+            output["parameters"] = {"binary_data_size": len(data)}
         else:
-            told["data"] = array.reshape(-1).tolist()
-        outputs.append(told)
+            output["data"] = array.reshape(-1).tolist()
+        outputs.append(output)
     answer = {"model_name": model, "model_version": version, "outputs": outputs}
     if request.id is not None:
         answer["id"] = request.id

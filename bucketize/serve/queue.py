@@ -33,7 +33,7 @@ class BusyError(BucketizeError):
 
 
 @dataclass(frozen=True)
-class Job:
+class Waiting:
     """A request that waits."""
 
     model: ServedModel
@@ -75,7 +75,7 @@ class Queue:
         """
         self.most, self.latency_s = most, latency_s
         self._workers = workers
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[Waiting] = deque()
         self._running = 0
         self._changed = Condition()
         self._ends = False
@@ -101,9 +101,9 @@ class Queue:
             if len(self._jobs) >= self.most:
                 raise BusyError(f"{self.most} requests wait already", max(expected, 0.001))
             if self.latency_s is not None and expected > self.latency_s and self._jobs:
-                told = f"its answer is expected after {expected:.3f} s, of {self.latency_s:g}"
-                raise BusyError(told, expected - self.latency_s)
-            job = Job(model, feed, size, time.monotonic())
+                message = f"its answer is expected after {expected:.3f} s, of {self.latency_s:g}"
+                raise BusyError(message, expected - self.latency_s)
+            job = Waiting(model, feed, size, time.monotonic())
             self._jobs.append(job)
             model.waiting += size
             self._changed.notify()
@@ -134,30 +134,36 @@ class Queue:
                     model.waiting -= size
                     model.learn(size, time.monotonic() - start)
 
-    def _taken(self) -> list[Job]:
+    def _taken(self) -> list[Waiting]:
         """All requests of the model whose request has waited longest; none when it ends."""
+        jobs: list[Waiting] = []
         with self._changed:
-            while not self._jobs:
-                if self._ends:
-                    return []
-                self._changed.wait()
-            model, others = self._jobs[0].model, deque[Job]()
-            jobs: list[Job] = []
-            while self._jobs:
-                job = self._jobs.popleft()
-                mine = job.model is model and len(jobs) < AT_ONCE
-                if not mine:
-                    others.append(job)
-                elif job.answer.set_running_or_notify_cancel():
-                    jobs.append(job)
-                else:  # its client is gone
-                    model.waiting -= job.size
-            self._jobs = others
-            if others:
+            while not jobs:
+                if not self._jobs:
+                    if self._ends:
+                        break
+                    self._changed.wait()
+                    continue
+                jobs = self._of_one_model()
+            if self._jobs:
                 self._changed.notify()
-        return jobs or self._taken()
+        return jobs
 
-    def _run(self, model: ServedModel, jobs: list[Job]) -> None:
+    def _of_one_model(self) -> list[Waiting]:
+        """Take out the requests of the first one's model whose clients are still there."""
+        model, jobs, others = self._jobs[0].model, list[Waiting](), deque[Waiting]()
+        while self._jobs:
+            job = self._jobs.popleft()
+            if job.model is not model or len(jobs) >= AT_ONCE:
+                others.append(job)
+            elif job.answer.set_running_or_notify_cancel():
+                jobs.append(job)
+            else:  # its client is gone
+                model.waiting -= job.size
+        self._jobs = others
+        return jobs
+
+    def _run(self, model: ServedModel, jobs: list[Waiting]) -> None:
         try:
             results = model.executable.run_many([job.feed for job in jobs])
         except RequestsError as e:

@@ -87,6 +87,10 @@ def test_what_is_asked_for_is_answered_as_it_is_asked_for() -> None:
         (body(parameters={"binary_data_size": 9}), None, "its 9 bytes are not in the body"),
         (body(parameters={"binary_data_size": -9}), None, "whole number from 0, got -9"),
         ({"inputs": [*body()["inputs"] * 2]}, None, "input 'x' is given twice"),
+        ({"inputs": ["x"]}, None, "no request of the protocol: TypeError"),
+        ({**body(), "outputs": ["y"]}, None, "no request of the protocol: TypeError"),
+        ({**body(), "outputs": [{}]}, None, "no request of the protocol: KeyError: 'name'"),
+        ({**body(), "parameters": 3}, None, "no request of the protocol: AttributeError"),
     ],
 )
 def test_what_is_no_request_is_told(text: Any, length: int | None, message: str) -> None:
