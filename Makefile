@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
-JOBS   ?= 2
+JOBS   ?= 3# on two cores: some tests wait for processes of their own
 SAMPLE ?= 150
 SEED   ?= 0
 ONLY   ?=
@@ -28,7 +28,7 @@ test: lint ## everything that CI runs: lint, types, size table, tests (TARGET=av
 	@$(BIN)/python benchmarks/size_table.py
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --durations 25
 
-test-all: lint ## every case of sweeps, of which `make test` runs a sixth: dtypes, widths, sizes, seeds
+test-all: lint ## every case of sweeps, of which `make test` runs an eighth: dtypes, widths, sizes, seeds
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --durations 25 --every-case
 
 check: lint ## two minutes: lint, types, and the tests of what others rest on

@@ -50,7 +50,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 HANG_S = 900.0
 
-SHARE_OF_SWEEP = 6
+SHARE_OF_SWEEP = 8
 
 
 @pytest.fixture(autouse=True)

@@ -856,10 +856,10 @@ def test_demo(
     run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(demo, "SCENES", (SMALL,))
-    result = run("demo", "--seconds", "3", "-o", "out")
+    result = run("demo", "--seconds", "2", "-o", "out")
     assert result.exit_code == 0, result.output
     out = tmp_path / "out"
-    command = "bucketize tune zoo:mlp --dim=N=1..8 -d log --at=N=2 --log out/trials.csv --seconds=3"
+    command = "bucketize tune zoo:mlp --dim=N=1..8 -d log --at=N=2 --log out/trials.csv --seconds=2"
     assert command in result.stderr
     assert f"{searched(str(out / 'trials.csv'))} trial" in capfd.readouterr().err  # the child
     assert "are within" in result.stderr
