@@ -100,7 +100,7 @@ class Executable:
 
         """
         self.module = module
-        self._params = image.program.routines["main"].params
+        self._params = image.program.routines.params("main")
         symbols = dict.fromkeys(s.name for p in self._params for s in p.type.symbols())
         self._counter = TrafficCounter(tuple(symbols))
         self._serving, self._changing = Serving(image, self._counter), Lock()

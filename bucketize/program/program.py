@@ -75,9 +75,15 @@ class Routine:
 class Routines(Lazy[str, Routine], Mapping[str, Routine]):
     """Routines by name, each decided when first asked for."""
 
-    def __init__(self, names: Mapping[str, object], decide: Callable[[str], Routine]) -> None:
+    def __init__(
+        self,
+        names: Mapping[str, object],
+        decide: Callable[[str], Routine],
+        params: Callable[[str], tuple[Var, ...]] | None = None,
+    ) -> None:
+        """None is decided yet; `params` tells the inputs of one without deciding it."""
         super().__init__(decide)
-        self._names = names
+        self._names, self._params = names, params
         self.is_closed = False
         """Whether what was not decided so far stays undecided."""
         self.admitted: set[str] = set()
@@ -97,6 +103,16 @@ class Routines(Lazy[str, Routine], Mapping[str, Routine]):
         for name in names:
             self.standby.pop(name, None)
         self.turn += 1
+
+    def made(self) -> dict[str, Routine]:
+        """The routines decided so far, what a call begins with among them."""
+        if "main" in self._names:
+            self["main"]
+        return super().made()
+
+    def params(self, name: str) -> tuple[Var, ...]:
+        """The inputs of a routine, which need not be decided for that."""
+        return self[name].params if self._params is None else self._params(name)
 
     def serving(self, name: str) -> Routine:
         """What a call of a routine runs now."""
@@ -118,7 +134,7 @@ class Routines(Lazy[str, Routine], Mapping[str, Routine]):
         return name in self._names
 
     def __repr__(self) -> str:
-        return f"<{len(self)} routines, {len(self.made())} of them decided>"
+        return f"<{len(self)} routines, {len(super().made())} of them decided>"
 
 
 @dataclass(frozen=True, eq=False)

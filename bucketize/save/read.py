@@ -75,12 +75,20 @@ class SavedProgram:
     def program(self) -> Program:
         """The program; each routine is read when it is asked for."""
         entries = {entry["name"]: entry for entry in self.header["routines"]}
-        routines = Routines(entries, lambda name: self._routine(entries[name]))
+        routines = Routines(
+            entries,
+            lambda name: self._routine(entries[name]),
+            lambda name: self._params(entries[name]),
+        )
         clones = {name: _clone(facts) for name, facts in self.header["clones"].items()}
         target = self._target()
         return Program(
             routines, clones, tuple(self.header["outputs"]), self.header["threads"], target
         )
+
+    def _params(self, entry: Json) -> tuple[Var, ...]:
+        with sound(self.file.path):
+            return _Decoder(self, entry).params()
 
     def _routine(self, entry: Json) -> Routine:
         with sound(self.file.path):
@@ -219,14 +227,21 @@ class _Decoder:
             Var(str(i), parse_type(text, self.symbols)) for i, text in enumerate(entry["types"])
         ]
 
+    def inputs(self) -> tuple[Var, ...]:
+        """The variables that the code begins with."""
+        return tuple(self.vars[i] for i in self.entry["inputs"])
+
+    def params(self) -> tuple[Var, ...]:
+        """The same with the names and the bounds that calls have."""
+        narrow = {**self.symbols, **_symbols(self.entry["bounds"])}
+        return tuple(
+            Var(name, v.type.substitute(narrow))
+            for name, v in zip(self.entry["names"], self.inputs(), strict=True)
+        )
+
     def routine(self) -> Routine:
         entry = self.entry
-        inputs = tuple(self.vars[i] for i in entry["inputs"])
-        narrow = {**self.symbols, **_symbols(entry["bounds"])}
-        params = tuple(
-            Var(name, v.type.substitute(narrow))
-            for name, v in zip(entry["names"], inputs, strict=True)
-        )
+        inputs, params = self.inputs(), self.params()
         code = self.code(entry["code"])
         fn = Function(entry["name"], inputs, (), code.results)
         text = entry.get("arrangement", str(USUAL))  # older files do not tell
