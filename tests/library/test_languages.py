@@ -91,6 +91,8 @@ def test_threads_have_contexts_of_their_own(written: tuple[Executable, Path]) ->
             pytest.skip(f"no -fsanitize=thread: {built.stderr}")
         assert built.returncode == 0, built.stderr
         done = run(folder, ["./threads", "3", "in.bin", "threads.bin", "16"])
+        if "unexpected memory mapping" in done.stderr:
+            pytest.skip("the sanitiser cannot run under this kernel")
         assert done.returncode == 0, done.stderr
         assert (folder / "threads.bin").read_bytes() == exe.run(X)[0].tobytes()
 
