@@ -117,15 +117,16 @@ def system() -> None:
 
 def wheels() -> None:
     """What the project and its tests need; the project itself for its metadata alone."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    dependencies = told["tool"]["hatch"]["metadata"]["hooks"]["custom"]["dependencies"]
+    wanted = [*dependencies, *told["project"]["optional-dependencies"]["test"]]
     wanted = [name for name in wanted if not name.startswith(UNUSED)]
     pip = [sys.executable, "-m", "pip", "install", "-q", "--target", PLACE / "site"]
     platforms = [f"--platform=manylinux_{version}_aarch64" for version in GLIBC]
     version = PYTHON.removeprefix("python")
     of_arm = ["--only-binary=:all:", f"--python-version={version}", *platforms]
     run([*pip, *of_arm, "--platform=manylinux2014_aarch64", *wanted])
-    run([*pip, "--no-deps", ROOT])
+    run([*pip, "--no-deps", ROOT / "runtime", ROOT])
 
 
 def run(command: Sequence[str | Path], place: Path = ROOT) -> None:
