@@ -19,7 +19,9 @@ def release() -> str:
     try:
         version: str = import_module("bucketize._version").__version__
     except ModuleNotFoundError as e:
-        raise BucketizeError("bucketize is not installed: pip install -e . where it lies") from e
+        raise BucketizeError(
+            "bucketize is not installed: pip install -e ./runtime -e . where it lies"
+        ) from e
     return version.partition(".post")[0]
 
 

@@ -1,7 +1,7 @@
 """The words of a library's data and of its contexts, each named once, for Python and native code.
 
 Data has no addresses: "x_at" is how far behind its beginning something lies, "n_x" how many rows it
-has. It begins with MODEL.
+has. It begins with MODEL. `inputs_at` and `outputs_at` lead to places of texts.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ MODEL = IntEnum(
 )
 CORE = IntEnum("CORE", "fill walk strip", start=0)
 """The kernels that all plans need."""
-TENSOR = IntEnum("TENSOR", "text_at rank", start=0)
-"""An input or an output: what it is, as text."""
 DIM = IntEnum("DIM", "input axis symbol first least most text_at range_at", start=0)
 """An axis of an input: a symbol, -1 if the axis is fixed, and what it may be. The first of a symbol
 tells its size. The texts are of errors: of what was wanted and what came, and of what is beyond."""
@@ -48,8 +46,8 @@ SOURCES = {
     "dims": OF_DIMS,
 }
 
-CONTEXT = IntEnum("CONTEXT", "message sizes states arena arena_bytes bases outputs", start=0)
-"""What a caller has: one call at a time."""
+CONTEXT = IntEnum("CONTEXT", "message sizes states arena arena_bytes plan state", start=0)
+"""What a caller has: one call at a time; the last words are of the plan that this one runs."""
 STATE = IntEnum(
     "STATE",
     "filled pointed sizes registers table behind chunks order offsets strides live lengths bases "

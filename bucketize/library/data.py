@@ -11,7 +11,7 @@ import numpy as np
 
 from bucketize.errors import ProgramError
 from bucketize.ir import Var
-from bucketize.library.block import CONSTANT, CORE, DIM, LEAF, MODEL, PLAN, RESULT, SOURCES, TENSOR
+from bucketize.library.block import CONSTANT, CORE, DIM, LEAF, MODEL, PLAN, RESULT, SOURCES
 from bucketize.library.route import Route, Routes
 from bucketize.link.block import WORD
 from bucketize.link.image import Image, Linked
@@ -41,8 +41,8 @@ class ModelData:
     texts: dict[str, int] = field(default_factory=dict)
     arrays: dict[int, tuple[int, Array]] = field(default_factory=dict)
     """By the id of an array: its place, and the array, so that the id stays its own."""
-    slots: dict[int, str] = field(default_factory=dict)
-    """Where it is told how far a kernel lies behind the data, and which."""
+    distances: list[tuple[int, Array, Sequence[str]]] = field(default_factory=list)
+    """Where it is told how far kernels lie behind the data: a place, its array, the kernels."""
 
     def add(self, array: Array, alignment: int = 8) -> int:
         """The place of an array."""
@@ -57,8 +57,9 @@ class ModelData:
 
     def kernels(self, names: Sequence[str]) -> int:
         """The place of words that tell how far kernels lie behind."""
-        at = self.numbers([0] * len(names))
-        self.slots |= {at + WORD * i: name for i, name in enumerate(names)}
+        places = np.zeros(len(names), np.int64)
+        at = self.add(places)
+        self.distances.append((at, places, names))
         return at
 
     def numbers(self, numbers: Sequence[int]) -> int:
@@ -81,12 +82,15 @@ class ModelData:
             self.arrays[id(array)] = self.add(np.ascontiguousarray(array), ALIGNMENT), array
         return self.arrays[id(array)][0]
 
+    def slots(self) -> Iterator[tuple[int, str]]:
+        """Where it is told how far a kernel lies behind, and which, in order."""
+        for at, _, names in self.distances:
+            yield from ((at + WORD * i, name) for i, name in enumerate(names))
+
     def tell(self, places: Mapping[str, int]) -> None:
         """Note how far kernels lie behind, by their names."""
-        for start, array in self.pieces:
-            for at in range(start, start + array.nbytes, WORD):
-                if at in self.slots:
-                    array[(at - start) // WORD] = places[self.slots[at]]
+        for _, array, names in self.distances:
+            array[:] = [places[name] for name in names]
 
     def blobs(self) -> Iterator[tuple[int, memoryview]]:
         """Each piece as bytes."""
@@ -131,8 +135,7 @@ def data_of(image: Image, routes: Routes) -> ModelData:
 
 
 def _tensors(data: ModelData, tensors: Sequence[tuple[str, Any]]) -> int:
-    rows = [(data.text(f"{name}: {type_}"), len(type_.shape)) for name, type_ in tensors]
-    return data.rows(TENSOR, "text_at rank", rows)
+    return data.numbers([data.text(f"{name}: {type_}") for name, type_ in tensors] or [0])
 
 
 def _dims(
@@ -213,10 +216,7 @@ def _results(data: ModelData, linked: Linked) -> int:
         index = result.index
         if result.source == "constant":
             index = data.constant(linked.held[index])
-        if result.source == "dims" and dtype != np.int64:
-            raise ProgramError(
-                f"an output of dims is of {dtype}: a library has them of int64 alone"
-            )
+        assert result.source != "dims" or dtype == np.int64, "a cast of dims is a kernel's"
         source = SOURCES[result.source]
         at = data.numbers(shape or [0])
         rows.append((at, len(shape), dtype.itemsize, source, index))

@@ -83,7 +83,7 @@ def _write_data(file: IO[bytes], data: ModelData) -> None:
 def _pieces(name: str, data: ModelData) -> list[str]:
     """The file, cut where it is told how far a kernel lies behind."""
     lines, at = [], 0
-    for slot, kernel in sorted(data.slots.items()):
+    for slot, kernel in data.slots():
         if slot > at:
             lines.append(f'        .incbin "{name}.bin", {at}, {slot - at}')
         lines.append(f"        .quad {kernel} - bucketize_{name}_data")

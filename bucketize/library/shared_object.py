@@ -8,13 +8,12 @@ format: the System V ABI and its supplements for x86-64 and for 64-bit Arm.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import IO, TypeAlias
 
 from bucketize.errors import ProgramError
-from bucketize.library.data import ModelData
-from bucketize.machine.elf import ARM, FILL, HEADER, IDENT, SECTION, SYMBOL, X86, Object
+from bucketize.library.data import ALIGNMENT, ModelData
+from bucketize.machine.elf import ARM, FILL, HEADER, IDENT, JUMP_BYTES, SECTION, SYMBOL, X86, Object
 
 PAGE = {X86: 1 << 12, ARM: 1 << 16}  # the largest that systems have
 SHARED, VERSION = 3, 1
@@ -25,21 +24,24 @@ RELOCATION = struct.Struct("<QQq")
 IMPORT = {X86: 6, ARM: 1025}  # R_X86_64_GLOB_DAT, R_AARCH64_GLOB_DAT
 FUNCTION = 0x12  # a symbol that all see, of a function
 LIBRARIES = "libc.so.6", "libm.so.6"
-JUMP_BYTES = 16
-NEEDED, HASH, STRINGS, SYMBOLS, RELA, RELA_BYTES, RELA_ENTRY, STRING_BYTES, SYMBOL_ENTRY = (
-    *(1, 4, 5, 6, 7, 8, 9),
-    *(10, 11),
-)
-NAME, FLAGS = 14, 30
-BIND_NOW = 8
-ADRP, LOAD_64, BRANCH = 0x90000010, 0xF9400211, 0xD61F0220  # x16, page; x17, [x16]; br x17
+SLOT = 8  # bytes of an address
+TAG = struct.Struct("<qQ")
+TAGS = 13  # of the table for the system's loader, with those of `LIBRARIES` and the last
+ADRP, LOAD_64, BRANCH, NOP = 0x90000010, 0xF9400211, 0xD61F0220, 0xD503201F  # by x16 and x17
+SEGMENTS = 6
+TEXT = 5  # the number of the section
 
 
-@dataclass
+def _up(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
+
+
 class Strings:
     """A table of names."""
 
-    data: bytearray = field(default_factory=lambda: bytearray(1))
+    def __init__(self) -> None:
+        """The empty name is at 0."""
+        self.data = bytearray(1)
 
     def add(self, name: str) -> int:
         """The place of a name."""
@@ -48,68 +50,53 @@ class Strings:
         return at
 
 
-@dataclass
 class Text:
     """Objects side by side, and the jumps to functions of other libraries behind them."""
 
-    objects: Mapping[str, Object]
-    machine: int
-    places: dict[str, int] = field(default_factory=dict)
-    """Where each object begins."""
-    functions: dict[str, int] = field(default_factory=dict)
-    """Where each function that others call begins, by its name."""
-    asked: dict[str, int] = field(default_factory=dict)
-    """Of other libraries, by their names, in order."""
-    size: int = 0
-
-    @classmethod
-    def of(cls, objects: Mapping[str, Object], own: str) -> Text:
-        """The text of some objects; those who ask for `own` ask for the data."""
-        (machine,) = {its.machine for its in objects.values()}
-        text = cls(objects, machine)
-        for name, its in objects.items():
-            text.places[name] = start = -(-text.size // 64) * 64
-            text.size = start + its.size
-            for symbol, s in its.symbols:
-                if s.info == FUNCTION and s.section in its.placed:
-                    text.functions[symbol] = start + its.placed[s.section] + s.value
-            for _, _, asked, s, _ in its.relocations():
-                if not s.section and asked != own:
-                    text.asked.setdefault(asked, len(text.asked))
-        text.jumps = -(-text.size // JUMP_BYTES) * JUMP_BYTES
-        text.size = text.jumps + JUMP_BYTES * len(text.asked)
-        return text
-
-    jumps: int = 0
-    """Where the jumps begin."""
+    def __init__(self, objects: Sequence[Object], own: str) -> None:
+        """The text of some objects, of one machine; those who ask for `own` ask for the data."""
+        (self.machine,) = {its.machine for its in objects}
+        self.objects: list[tuple[int, Object]] = []
+        """Each, and where it begins."""
+        self.functions: dict[str, int] = {}
+        """Where each function that others call begins, by its name."""
+        self.asked: dict[str, int] = {}
+        """Functions of other libraries, by their names, in order."""
+        end = 0
+        for its in objects:
+            start = _up(end, ALIGNMENT)
+            end = start + its.size
+            self.objects.append((start, its))
+            for name, entry in its.symbols:
+                if entry.info == FUNCTION and entry.section in its.placed:
+                    self.functions[name] = start + its.placed[entry.section] + entry.value
+            for _, _, name, entry, _ in its.relocations():
+                if not entry.section and name != own:
+                    self.asked.setdefault(name, len(self.asked))
+        self.jumps = _up(end, JUMP_BYTES)
+        """Where the jumps begin."""
+        self.size = self.jumps + JUMP_BYTES * len(self.asked)
 
     def bytes_at(self, address: int, data: int, table: int) -> bytearray:
         """The text at an address, with data and the table of functions at theirs."""
         memory = bytearray(self.size)
-        for name, its in self.objects.items():
-            start = self.places[name]
+        for start, its in self.objects:
             for number, place in its.placed.items():
                 code = its.bytes_of(its.sections[number])
                 memory[start + place : start + place + len(code)] = code
-            for place, kind, asked, symbol, addend in its.relocations():
-                to, here = (
-                    self._target(start, its, asked, symbol.section, symbol.value),
-                    start + place,
-                )
-                where = data if to is None else address + to
-                FILL[self.machine][kind](memory, here, where + addend, address + here)
+            for place, kind, name, entry, addend in its.relocations():
+                here = start + place
+                if entry.section:
+                    to = address + start + its.placed[entry.section] + entry.value
+                elif name in self.asked:
+                    to = address + self.jumps + JUMP_BYTES * self.asked[name]
+                else:
+                    to = data
+                FILL[self.machine][kind](memory, here, to + addend, address + here)
         for i in range(len(self.asked)):
             at = self.jumps + JUMP_BYTES * i
-            _jump(self.machine, memory, at, address + at, table + 8 * i)
+            _jump(self.machine, memory, at, address + at, table + SLOT * i)
         return memory
-
-    def _target(self, start: int, its: Object, name: str, section: int, value: int) -> int | None:
-        """Where a symbol is, None for the data."""
-        if section:
-            return start + its.placed[section] + value
-        if name in self.asked:
-            return self.jumps + JUMP_BYTES * self.asked[name]
-        return None
 
 
 def _jump(machine: int, memory: bytearray, at: int, here: int, slot: int) -> None:
@@ -118,26 +105,56 @@ def _jump(machine: int, memory: bytearray, at: int, here: int, slot: int) -> Non
         memory[at : at + 6] = b"\xff\x25" + struct.pack("<i", slot - here - 6)
         memory[at + 6 : at + JUMP_BYTES] = b"\xcc" * (JUMP_BYTES - 6)
         return
-    struct.pack_into("<IIII", memory, at, ADRP, LOAD_64, BRANCH, 0xD503201F)
+    struct.pack_into("<IIII", memory, at, ADRP, LOAD_64, BRANCH, NOP)
     FILL[ARM][275](memory, at, slot, here)
     FILL[ARM][286](memory, at + 4, slot, here)
 
 
-def text_of(codes: Mapping[str, bytes], own: str) -> Text:
-    """The text of object files, each by a name.
+def text_of(codes: Sequence[bytes], own: str) -> Text:
+    """The text of object files.
 
     Raises ProgramError where one is no object of ours.
     """
     try:
-        return Text.of({name: Object.read(code) for name, code in codes.items()}, own)
+        return Text([Object.read(code) for code in codes], own)
     except (ValueError, struct.error) as e:
         raise ProgramError(f"no library can be made of this machine code: {e}") from e
 
 
+class Layout:
+    """Where the parts of the file are; each has the same place in memory.
+
+    Names and symbols, the text, what the system's loader writes to, the data: these come last, as
+    they may be longer than a jump is far.
+    """
+
+    def __init__(self, name: str, text: Text, data: ModelData, exports: Sequence[str]) -> None:
+        """The layout of a library of a name, whose functions are `exports`."""
+        page, names = PAGE[text.machine], Strings()
+        self.needed = [names.add(library) for library in LIBRARIES]
+        self.name = names.add(name)
+        self.imports = [names.add(function) for function in text.asked]
+        self.exports = [(names.add(function), text.functions[function]) for function in exports]
+        self.names, self.hash = bytes(names.data), _hash([*text.asked, *exports])
+        count = 1 + len(self.imports) + len(self.exports)
+        sizes = count * SYMBOL.size, len(self.names), len(self.hash)
+        self.symbols_at = HEADER.size + SEGMENTS * SEGMENT.size
+        self.names_at = _up(self.symbols_at + sizes[0], SLOT)
+        self.hash_at = _up(self.names_at + sizes[1], SLOT)
+        self.rela_at = _up(self.hash_at + sizes[2], SLOT)
+        self.head_end = self.rela_at + len(self.imports) * RELOCATION.size
+        self.text_at = _up(self.head_end, page)
+        self.tags_at = _up(self.text_at + text.size, page)
+        self.table_at = self.tags_at + TAGS * TAG.size
+        self.table_end = self.table_at + SLOT * len(self.imports)
+        self.data_at = self.text_at + data_behind(text)
+        self.end = self.data_at + data.size
+
+
 def data_behind(text: Text) -> int:
-    """How far the data begin behind the text."""
+    """How far the data begin behind the beginning of the text."""
     page = PAGE[text.machine]
-    return -(-text.size // page) * page
+    return _up(text.size, page) + _up(TAGS * TAG.size + SLOT * len(text.asked), page)
 
 
 def write(file: IO[bytes], name: str, text: Text, data: ModelData, exports: Sequence[str]) -> None:
@@ -151,118 +168,110 @@ def write(file: IO[bytes], name: str, text: Text, data: ModelData, exports: Sequ
         exports: its functions that others may call.
 
     """
-    strings = Strings()
-    needed = [strings.add(library) for library in LIBRARIES]
-    own_name = strings.add(name)
-    imports = [(strings.add(f), 0, 0) for f in text.asked]
-    exported = [(strings.add(f), text.functions[f], 1) for f in exports]
-    count = 1 + len(imports) + len(exported)
-    hashed = _hash([*text.asked, *exports])
-    sizes = (count * SYMBOL.size, len(strings.data), len(hashed), len(imports) * RELOCATION.size)
-    places, at = [], HEADER.size + 6 * SEGMENT.size
-    for size in sizes:
-        at = -(-at // 8) * 8
-        places.append(at)
-        at += size
-    symbols_at, strings_at, hash_at, rela_at = places
-    page = PAGE[text.machine]
-    start = -(-at // page) * page
-    data_at = start + data_behind(text)
-    dynamic_at = -(-(data_at + data.size) // page) * page
-    tags = [
-        *((NEEDED, place) for place in needed),
-        *((NAME, own_name), (HASH, hash_at), (STRINGS, strings_at), (SYMBOLS, symbols_at)),
-        *((STRING_BYTES, len(strings.data)), (SYMBOL_ENTRY, SYMBOL.size)),
-        *((RELA, rela_at), (RELA_BYTES, sizes[3]), (RELA_ENTRY, RELOCATION.size)),
-        *((FLAGS, BIND_NOW), (0, 0)),
+    its = Layout(name, text, data, exports)
+    parts = _parts(its, text, data)
+    sections_at, sections = _sections(parts, its.end)
+    pieces: list[tuple[int, bytes | bytearray | memoryview]] = [
+        (0, _head(its, text, data, sections_at, len(parts))),
+        *((its.symbols_at, _symbols(its)), (its.names_at, its.names), (its.hash_at, its.hash)),
+        (its.rela_at, _relocations(its, text.machine)),
+        (its.text_at, text.bytes_at(its.text_at, its.data_at, its.table_at)),
+        *((its.tags_at, _tags(its)), (its.table_at, bytes(SLOT * len(its.imports)))),
+        *((its.data_at + place, piece) for place, piece in data.blobs()),
+        (its.end, sections),
     ]
-    table_at = dynamic_at + 16 * len(tags)
-    end = table_at + 8 * len(imports)
-    code = text.bytes_at(start, data_at, table_at)
-    dynamic = b"".join(struct.pack("<qQ", *tag) for tag in tags)
-    slots = (table_at + 8 * i for i in range(len(imports)))
-    rela = b"".join(
-        RELOCATION.pack(slot, (1 + i) << 32 | IMPORT[text.machine], 0)
-        for i, slot in enumerate(slots)
-    )
-    text_section = 5
-    symbols = bytes(SYMBOL.size) + b"".join(
-        SYMBOL.pack(string, FUNCTION, 0, text_section if own else 0, start + place if own else 0, 0)
-        for string, place, own in (*imports, *exported)
-    )
-    parts: list[Part] = [
-        (".dynsym", 11, READ, symbols_at, len(symbols), 2, 1, SYMBOL.size),
-        (".dynstr", 3, READ, strings_at, len(strings.data), 0, 0, 0),
-        (".hash", 5, READ, hash_at, len(hashed), 1, 0, 4),
-        (".rela.dyn", 4, READ, rela_at, len(rela), 1, 0, RELOCATION.size),
-        (".text", 1, READ | RUN, start, len(code), 0, 0, 0),
-        (".rodata", 1, READ, data_at, data.size, 0, 0, 0),
-        (".dynamic", 6, READ | WRITE, dynamic_at, len(dynamic), 2, 0, 16),
-        (".got", 1, READ | WRITE, table_at, 8 * len(imports), 0, 0, 8),
-    ]
-    sections = _sections(parts, end)
-    segments = [
-        SEGMENT.pack(LOAD, READ, 0, 0, 0, at, at, page),
-        SEGMENT.pack(LOAD, READ | RUN, start, start, start, len(code), len(code), page),
-        SEGMENT.pack(LOAD, READ, data_at, data_at, data_at, data.size, data.size, page),
-        SEGMENT.pack(
-            LOAD, READ | WRITE, *[dynamic_at] * 3, end - dynamic_at, end - dynamic_at, page
-        ),
-        SEGMENT.pack(DYNAMIC, READ | WRITE, *[dynamic_at] * 3, len(dynamic), len(dynamic), 8),
-        SEGMENT.pack(STACK, READ | WRITE, 0, 0, 0, 0, 0, 16),
-    ]
-    header = HEADER.pack(
-        IDENT.ljust(16, b"\0"),
-        SHARED,
-        text.machine,
-        VERSION,
-        0,
-        HEADER.size,
-        sections.at,
-        0,
-        HEADER.size,
-        SEGMENT.size,
-        len(segments),
-        SECTION.size,
-        len(parts) + 2,
-        len(parts) + 1,
-    )
-    pieces: Iterator[tuple[int, bytes | bytearray | memoryview]] = iter(
-        [
-            (0, header + b"".join(segments)),
-            *((symbols_at, symbols), (strings_at, strings.data), (hash_at, hashed)),
-            *((rela_at, rela), (start, code)),
-            *((data_at + place, piece) for place, piece in data.blobs()),
-            *((dynamic_at, dynamic), (table_at, bytes(8 * len(imports)))),
-            (end, sections.data),
-        ]
-    )
     for place, piece in pieces:
         file.write(bytes(place - file.tell()))
         file.write(piece)
 
 
-@dataclass
-class _Sections:
-    data: bytes
-    at: int
+def _head(its: Layout, text: Text, data: ModelData, sections_at: int, parts: int) -> bytes:
+    """The header of the file, and the segments that are mapped."""
+    page, start = PAGE[text.machine], HEADER.size
+    tables, tags = its.table_end - its.tags_at, TAGS * TAG.size
+    segments = [
+        (LOAD, READ, 0, its.head_end, page),
+        (LOAD, READ | RUN, its.text_at, text.size, page),
+        (LOAD, READ | WRITE, its.tags_at, tables, page),
+        (LOAD, READ, its.data_at, data.size, page),
+        (DYNAMIC, READ | WRITE, its.tags_at, tags, SLOT),
+        (STACK, READ | WRITE, 0, 0, 16),
+    ]
+    ident = IDENT.ljust(16, b"\0")
+    counts = SEGMENT.size, len(segments), SECTION.size, parts + 2, parts + 1
+    header = (ident, SHARED, text.machine, VERSION, 0, start, sections_at, 0, start, *counts)
+    return HEADER.pack(*header) + b"".join(
+        SEGMENT.pack(kind, access, at, at, at, size, size, unit)
+        for kind, access, at, size, unit in segments
+    )
+
+
+def _tags(its: Layout) -> bytes:
+    """What the system's loader wants to know, by the numbers of the ABI."""
+    tags = [
+        *((1, place) for place in its.needed),  # NEEDED
+        (14, its.name),  # SONAME
+        (4, its.hash_at),  # HASH
+        *((5, its.names_at), (10, len(its.names))),  # STRTAB, STRSZ
+        *((6, its.symbols_at), (11, SYMBOL.size)),  # SYMTAB, SYMENT
+        (7, its.rela_at),  # RELA
+        *((8, len(its.imports) * RELOCATION.size), (9, RELOCATION.size)),  # RELASZ, RELAENT
+        (30, 8),  # FLAGS: BIND_NOW
+        (0, 0),
+    ]
+    assert len(tags) == TAGS
+    return b"".join(TAG.pack(*tag) for tag in tags)
+
+
+def _relocations(its: Layout, machine: int) -> bytes:
+    """What the loader puts into the table: an address for each function that is asked for."""
+    slots = (its.table_at + SLOT * i for i in range(len(its.imports)))
+    return b"".join(
+        RELOCATION.pack(slot, number << 32 | IMPORT[machine], 0)
+        for number, slot in enumerate(slots, 1)
+    )
+
+
+def _symbols(its: Layout) -> bytes:
+    """The functions that are asked for, then those that others may call."""
+    rows = [(name, 0, 0) for name in its.imports]
+    rows += [(name, TEXT, its.text_at + place) for name, place in its.exports]
+    packed = (SYMBOL.pack(name, FUNCTION, 0, section, at, 0) for name, section, at in rows)
+    return bytes(SYMBOL.size) + b"".join(packed)
 
 
 Part: TypeAlias = tuple[str, int, int, int, int, int, int, int]
 """Of the file: name, type, access, place, bytes, link, info, bytes of an entry."""
 
 
-def _sections(parts: Sequence[Part], end: int) -> _Sections:
-    """The names of sections and their table, which linkers read; loaders do without."""
+def _parts(its: Layout, text: Text, data: ModelData) -> list[Part]:
+    symbols = (1 + len(its.imports) + len(its.exports)) * SYMBOL.size
+    rela, table = len(its.imports) * RELOCATION.size, SLOT * len(its.imports)
+    both = READ | WRITE
+    return [
+        (".dynsym", 11, READ, its.symbols_at, symbols, 2, 1, SYMBOL.size),
+        (".dynstr", 3, READ, its.names_at, len(its.names), 0, 0, 0),
+        (".hash", 5, READ, its.hash_at, len(its.hash), 1, 0, 4),
+        (".rela.dyn", 4, READ, its.rela_at, rela, 1, 0, RELOCATION.size),
+        (".text", 1, READ | RUN, its.text_at, text.size, 0, 0, 0),
+        (".dynamic", 6, both, its.tags_at, TAGS * TAG.size, 2, 0, TAG.size),
+        (".got", 1, both, its.table_at, table, 0, 0, SLOT),
+        (".rodata", 1, READ, its.data_at, data.size, 0, 0, 0),
+    ]
+
+
+def _sections(parts: Sequence[Part], end: int) -> tuple[int, bytes]:
+    """The place of the table of sections, and their names and the table, which linkers read."""
     names = Strings()
     rows = [SECTION.pack(*[0] * 10)]
-    for name, kind, how, at, size, link, info, entry in parts:
-        flags = 2 | (how & WRITE and 1) | (how & RUN and 4)
-        rows.append(SECTION.pack(names.add(name), kind, flags, at, at, size, link, info, 8, entry))
+    for name, kind, access, at, size, link, info, entry in parts:
+        flags = 2 | (access & WRITE and 1) | (access & RUN and 4)
+        row = (names.add(name), kind, flags, at, at, size, link, info, SLOT, entry)
+        rows.append(SECTION.pack(*row))
     own = names.add(".shstrtab")
     rows.append(SECTION.pack(own, 3, 0, 0, end, len(names.data), 0, 0, 1, 0))
-    at = -(-(end + len(names.data)) // 8) * 8
-    return _Sections(bytes(names.data).ljust(at - end, b"\0") + b"".join(rows), at)
+    at = _up(end + len(names.data), SLOT)
+    return at, bytes(names.data).ljust(at - end, b"\0") + b"".join(rows)
 
 
 def _hash(names: Sequence[str]) -> bytes:

@@ -87,7 +87,7 @@ def save_library(exe: Executable, path: str | Path, format: str = "so") -> Path:
     its = _library(exe.image, re.sub(r"\W", "_", path.stem), path.name)
     if format == "c":
         return write_objects(path, its.name, its.codes, its.data, its.exports, its.header)
-    text = shared_object.text_of(its.codes, its.symbol)
+    text = shared_object.text_of(list(its.codes.values()), its.symbol)
     behind = shared_object.data_behind(text)
     its.data.tell({name: at - behind for name, at in text.functions.items()})
     put(path, lambda f: shared_object.write(f, path.name, text, its.data, its.exports), 0o755)

@@ -20,13 +20,15 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from bucketize.errors import ArgumentError, BucketizeError
+from bucketize.errors import ArgumentError, BucketizeError, ProgramError
+from bucketize.executable import Executable
 from bucketize.loader import load
 from bucketize.op import Value
 from bucketize.release import release
 from bucketize.serve.metrics import Metrics
 from bucketize.serve.protocol import LENGTH, InferRequest, metadata, read, written
 from bucketize.serve.queue import BusyError, Queue, ServedModel
+from bucketize.types import TensorType
 
 LOGGER = logging.getLogger("bucketize")
 LOOKED_S = 1.0  # between two looks at files that may be replaced
@@ -59,7 +61,11 @@ class Server:
                 serves from then on.
             traffic: a folder where sizes of requests are written to, at the end.
 
+        Raises ProgramError for a model of more than tensors of known rank.
+
         """
+        for name, model in models.items():
+            _check(name, model.executable)
         self.models, self.queue, self.most_bytes = dict(models), queue, most_bytes
         self.metrics = Metrics(queue, self.models.values)
         self._files = {name: (path, _identity(path)) for name, path in (files or {}).items()}
@@ -155,14 +161,13 @@ class Server:
 
     async def infer(self, request: Request) -> Response:
         """The results of a model."""
-        model, start, status = self._model(request), time.perf_counter(), 200
+        model, start = self._model(request), time.perf_counter()
         try:
             answer = await self._inferred(model, request)
         except BucketizeError as e:
             answer = _refused(request, e)
-        status = answer.status_code
-        self.metrics.requests.labels(model.name, str(status)).inc()
-        if status == 200:
+        self.metrics.requests.labels(model.name, str(answer.status_code)).inc()
+        if answer.status_code == 200:
             self.metrics.seconds.labels(model.name).observe(time.perf_counter() - start)
         return answer
 
@@ -178,11 +183,7 @@ class Server:
             if name not in model.executable.outputs:
                 raise ArgumentError(f"the model has no output {name!r}")
         future = self.queue.submit(model, asked.feed)
-        try:
-            results = await asyncio.wrap_future(future)
-        except asyncio.CancelledError:  # the client is gone
-            future.cancel()
-            raise
+        results = await _unless_gone(asyncio.wrap_future(future), request)
         answer: Response = await _beside(len(body), _answer, model, asked, results)
         return answer
 
@@ -210,6 +211,33 @@ class Server:
 
 class UnknownModelError(BucketizeError):
     """A model that is not served."""
+
+
+class HungUpError(BucketizeError):
+    """A client that does not wait any more."""
+
+
+async def _unless_gone(results: asyncio.Future[list[Value]], request: Request) -> list[Value]:
+    """The results; a client that hangs up before its turn takes its request with it."""
+    gone: asyncio.Future[Any] = asyncio.ensure_future(request.receive())  # the body is read already
+    first: set[asyncio.Future[Any]] = {results, gone}
+    try:
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        if not results.done() and results.cancel():
+            raise HungUpError("the client is gone")
+        return await results
+    finally:
+        gone.cancel()
+
+
+def _check(name: str, executable: Executable) -> None:
+    """Raise ProgramError for a model that the protocol has no words for."""
+    main = executable.program.routines["main"]
+    results = zip(executable.outputs, main.code.results, strict=True)
+    types = [*((p.name, p.type) for p in main.params), *((n, atom.type) for n, atom in results)]
+    for what, type_ in types:
+        if not isinstance(type_, TensorType):
+            raise ProgramError(f"{name}: {what} is {type_}, no tensor: the protocol has none")
 
 
 async def _beside(size: int, does: Callable[..., Any], *arguments: Any) -> Any:

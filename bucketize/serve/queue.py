@@ -76,7 +76,7 @@ class Queue:
         self.most, self.latency_s = most, latency_s
         self._workers = workers
         self._jobs: deque[Waiting] = deque()
-        self._running = 0
+        self._models: set[ServedModel] = set()
         self._changed = Condition()
         self._ends = False
         self._threads = [Thread(target=self._work, daemon=True) for _ in range(workers)]
@@ -105,14 +105,14 @@ class Queue:
                 raise BusyError(message, expected - self.latency_s)
             job = Waiting(model, feed, size, time.monotonic())
             self._jobs.append(job)
+            self._models.add(model)
             model.waiting += size
             self._changed.notify()
         return job.answer
 
     def expected_s(self, model: ServedModel, size: int) -> float:
         """After how long a request would be answered, by what others took of late."""
-        models = {id(j.model): j.model for j in self._jobs} | {id(model): model}
-        before = sum(m.waiting * m.element_s for m in models.values())
+        before = sum(m.waiting * m.element_s for m in self._models)
         return (before + size * model.element_s) / self._workers
 
     def close(self) -> None:

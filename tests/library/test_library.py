@@ -14,14 +14,18 @@ import numpy as np
 import pytest
 from c_library import ADDRESS, CModel, addresses, same_as, saved_library
 from composites import Composite
+from conftest import Golden
+from onnx_model import parse
 from test_composites import ALL
 
 import bucketize
 from bucketize import ops, zoo
-from bucketize.errors import ArgumentError, BucketizeError, ProgramError
+from bucketize.errors import ArgumentError, BucketizeError, ProgramError, UnsupportedModelError
 from bucketize.executable import Executable
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.library.header import C_TYPES
+from bucketize.library.route import routes_of
+from bucketize.library.shared_object import text_of
 from bucketize.onnx import from_onnx
 from bucketize.types import Symbol, tensor
 from dispatchers import log_dispatcher
@@ -291,6 +295,43 @@ def test_dims_that_are_no_symbols_are_named(tmp_path: Path) -> None:
     mod = Module({"main": out.function("main", [x], [out.emit(ops.relu, x)])})
     with pytest.raises(ProgramError, match=r"input x: dim 1 must be 2\*N: a library takes sizes"):
         saved_library(mod, tmp_path / "m.so")
+
+
+def test_other_inputs_than_tensors_are_refused(tmp_path: Path) -> None:
+    model = parse("(seq(float[N]) x) => (float[M] y) { y = ConcatFromSequence<axis = 0>(x) }")
+    with pytest.raises(ProgramError, match="a library takes tensors, no sequences and nothing"):
+        saved_library(from_onnx(model), tmp_path / "m.so")
+
+
+def test_dims_of_another_dtype_are_written_by_a_kernel(tmp_path: Path) -> None:
+    model = parse("(float[N, 3] x) => (z, y) { s = Shape(x) z = Relu(x) y = Cast<to = 6>(s) }")
+    exe = saved_library(from_onnx(model), tmp_path / "m.so")
+    same_as(exe, tmp_path / "m.so", [[np.ones((n, 3), np.float32)] for n in (2, 5)])
+
+
+def test_code_of_another_kind_is_told() -> None:
+    with pytest.raises(ProgramError, match="of this machine code: it is no object file"):
+        text_of([b"no code at all, and long enough to be one for a header of 64 bytes"], "data")
+
+
+def test_what_can_be_a_library(golden: Golden) -> None:
+    """Each composite, or why not."""
+    lines = []
+    for name, composite in ALL.items():
+        program = bucketize.compile(from_onnx(composite.model), lazy=True).program
+        try:
+            routes_of(program)
+            lines.append(f"{name}: yes")
+        except ProgramError as e:
+            lines.append(f"{name}: {e}")
+    golden.check("\n".join(lines) + "\n")
+
+
+def test_a_library_is_no_model_to_be_read(path: Path) -> None:
+    with pytest.raises(
+        UnsupportedModelError, match=r"model\.so is no ONNX model but a library, for"
+    ):
+        from_onnx(path)
 
 
 def test_an_unknown_format(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -160,3 +161,19 @@ except BucketizeError as e:
 
 def test_the_runtime_is_small() -> None:
     assert sum(file.stat().st_size for file in runtime_files()) < 1.5e6
+
+
+def test_sources_that_were_never_installed_say_so(package: Path, tmp_path: Path) -> None:
+    """Who built them wrote down which release they are; these nobody did."""
+    shutil.copytree(package, tmp_path / "p", symlinks=True)
+    (tmp_path / "p" / "bucketize" / "_version.py").unlink()
+    script = """
+from bucketize.release import release
+try:
+    release()
+except BucketizeError as e:
+    print(e)
+"""
+    assert alone(tmp_path / "p", script) == (
+        "bucketize is not installed: pip install -e ./runtime -e . where it lies\n"
+    )

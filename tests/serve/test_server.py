@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -19,11 +19,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import uvicorn
+from onnx_model import parse
 
 import bucketize
 from bucketize import ops, zoo
-from bucketize.errors import ShapeError
+from bucketize.errors import ProgramError, ShapeError
 from bucketize.ir import Builder, Module, Var
+from bucketize.serve.app import Server
 from bucketize.serve.queue import BusyError, Queue, ServedModel
 from bucketize.types import Symbol, tensor
 from dispatchers import log_dispatcher
@@ -253,6 +256,66 @@ def test_models_of_one_name_and_what_is_missing(tmp_path: Path, folder: Path) ->
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert message in done.stderr
+
+
+def test_who_hangs_up_before_its_turn_takes_its_request_along() -> None:
+    """One request runs; of two that wait one client goes."""
+    exe, calls, may_end = mlp(), list[int](), threading.Event()
+    run_many = exe.run_many
+
+    def slow(requests: list[Any]) -> list[Any]:
+        calls.append(len(requests))
+        assert may_end.wait(WAIT_S)
+        return run_many(requests)
+
+    exe.run_many = slow  # type: ignore[method-assign,assignment]
+    queue = Queue(1, 100)
+    config = uvicorn.Config(Server({"net": ServedModel("net", "1", exe)}, queue).app(), port=0)
+    its, listens = uvicorn.Server(config), config.bind_socket()
+    listens.listen()
+    serving = threading.Thread(target=its.run, kwargs={"sockets": [listens]})
+    serving.start()
+    client = Client(listens.getsockname()[1])
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(client.infer, X)
+        wait_until(lambda: bool(calls))
+        told = {"name": "x", "datatype": "FP32", "shape": [3, 4], "data": X.ravel().tolist()}
+        body = json.dumps({"inputs": [told]}).encode()
+        gone = socket.create_connection(("127.0.0.1", client.port), WAIT_S)
+        gone.sendall(POST + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        wait_until(lambda: queue.waiting == 1)
+        other = pool.submit(client.infer, X)
+        wait_until(lambda: queue.waiting == 2)
+        gone.close()
+        text = 'bucketize_requests_total{model="net",status="400"} 1.0'
+        wait_until(lambda: text in client.ask("/metrics")[2].decode())
+        may_end.set()
+        for future in (first, other):
+            np.testing.assert_array_equal(future.result(WAIT_S), X)
+    assert calls == [1, 1]
+    its.should_exit = True
+    serving.join()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_a_model_of_more_than_tensors_is_refused_at_the_start() -> None:
+    model = parse("(seq(float[N]) x) => (float[M] y) { y = ConcatFromSequence<axis = 0>(x) }")
+    exe = bucketize.compile(bucketize.from_onnx(model))
+    with pytest.raises(ProgramError, match=r"net: x is .*, no tensor: the protocol has none"):
+        Server({"net": ServedModel("net", "1", exe)}, Queue(1, 1))
+
+
+def test_what_the_server_needs_is_named(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    told = run("serve", "zoo:mlp")
+    assert told.exit_code == 2
+    assert "the server needs uvicorn: pip install 'bucketize[serve]'" in told.stderr
 
 
 # --- the queue -----------------------------------------------------------------------------------

@@ -31,7 +31,6 @@ from bucketize.library.block import (
     RESULT,
     SHAPE,
     STATE,
-    TENSOR,
 )
 from bucketize.link.block import BASE, FILL, INSIDE, ORIGIN, POINT, REPORT, RUN, WALK, WORD
 
@@ -340,49 +339,53 @@ def outputs():
     return model.n_outputs
 
 
+def text_of(places, count, i):
+    """A text, by its number; 0 if there is none."""
+    return base() + places[i] if i >= 0 and i < count else 0
+
+
 def input_text(i):
-    """What an input is; 0 if there is none."""
+    """What an input is."""
     model: MODEL = base()
-    tensors: TENSOR = base() + model.inputs_at
-    return base() + tensors[i].text_at if i >= 0 and i < model.n_inputs else 0
+    return text_of(base() + model.inputs_at, model.n_inputs, i)
 
 
 def output_text(i):
-    """What an output is; 0 if there is none."""
+    """What an output is."""
     model: MODEL = base()
-    tensors: TENSOR = base() + model.outputs_at
-    return base() + tensors[i].text_at if i >= 0 and i < model.n_outputs else 0
+    return text_of(base() + model.outputs_at, model.n_outputs, i)
 
 
-def plan_of(context: CONTEXT, shapes):
-    """The number of the plan that runs; what is wrong, less than 0."""
+def chosen_plan(context: CONTEXT, shapes):
+    """Note the plan that runs at some shapes, and its state, filled; what is wrong with them."""
     model: MODEL = base()
+    if context == 0:
+        return ARRAY
     wrong = bound(context, shapes)
     if wrong != OK:
-        return -wrong
+        return wrong
     leaves: LEAF = base() + model.leaves_at
     leaf = leaf_of(context)
     number = leaves[leaf].plan
     if number < 0:
-        return -failed(context, SHAPE, leaves[leaf].text_at, 0, 0)
+        return failed(context, SHAPE, leaves[leaf].text_at, 0, 0)
     plans = base() + model.plans_at
-    wrong = prepared(context, base() + plans[number], number)
-    return -wrong if wrong != OK else number
+    context.plan = base() + plans[number]
+    wrong = prepared(context, context.plan, number)
+    context.state = context.states[number]
+    return wrong
 
 
 def shape(context: CONTEXT, shapes, results_shapes):
     """Write the shapes of results."""
     model: MODEL = base()
-    if context == 0:
-        return ARRAY
+    wrong = chosen_plan(context, shapes)
+    if wrong != OK:
+        return wrong
     if results_shapes == 0:
         return failed(context, ARRAY, model.no_shape_at, 0, 0)
-    number = plan_of(context, shapes)
-    if number < 0:
-        return -number
-    plans = base() + model.plans_at
-    plan: PLAN = base() + plans[number]
-    state: STATE = context.states[number]
+    plan: PLAN = context.plan
+    state: STATE = context.state
     results: RESULT = base() + plan.results_at
     ours = base() + plan.outputs_at
     for k in range(model.n_outputs):
@@ -396,14 +399,11 @@ def shape(context: CONTEXT, shapes, results_shapes):
 def run(context: CONTEXT, inputs, shapes, outputs, lengths):
     """Compute the results."""
     model: MODEL = base()
-    if context == 0:
-        return ARRAY
-    number = plan_of(context, shapes)
-    if number < 0:
-        return -number
-    plans = base() + model.plans_at
-    plan: PLAN = base() + plans[number]
-    state: STATE = context.states[number]
+    wrong = chosen_plan(context, shapes)
+    if wrong != OK:
+        return wrong
+    plan: PLAN = context.plan
+    state: STATE = context.state
     fill: FILL = state.fill
     wrong = placed(context, plan, state, inputs, outputs, lengths)
     if wrong != OK:
