@@ -328,9 +328,7 @@ def test_what_can_be_a_library(golden: Golden) -> None:
 
 
 def test_a_library_is_no_model_to_be_read(path: Path) -> None:
-    with pytest.raises(
-        UnsupportedModelError, match=r"\.so is no ONNX model but a library, for"
-    ):
+    with pytest.raises(UnsupportedModelError, match=r"\.so is no ONNX model but a library, for"):
         from_onnx(path)
 
 
