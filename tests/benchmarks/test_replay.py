@@ -39,42 +39,52 @@ from bucketize.types import Symbol
 
 TARGET = replay.TARGETS["emeraldrapids"]
 CONSTANTS = FITTED[TARGET.family]
-RECORDS = [r for r in replay.judged() if r.host == TARGET.name]
-SMALL = RECORDS[::4]
 
 
-def test_the_grids_are_exhaustive() -> None:
-    assert len(RECORDS) > 60
-    for record in RECORDS:
+@pytest.fixture(scope="module")
+def recorded() -> list[Record]:
+    """Products of that processor: read once, where they are asked for."""
+    return [r for r in replay.judged() if r.host == TARGET.name]
+
+
+def test_the_grids_are_exhaustive(recorded: list[Record]) -> None:
+    assert len(recorded) > 60
+    for record in recorded:
         legal = schedules(TARGET, record.product.packed)
         assert {tuple(sorted(s.items())) for s in record.schedules} == {
             tuple(sorted(s.items())) for s in legal
         }
 
 
-def test_a_model_fitted_to_one_half_knows_the_other() -> None:
-    assert replay.model_error(SMALL, TARGET) < 0.15
+def test_a_model_fitted_to_one_half_knows_the_other(recorded: list[Record]) -> None:
+    assert replay.model_error(recorded[::4], TARGET) < 0.15
 
 
-def test_defaults_are_near_the_best_and_narrow_ones_no_worse_than_wide_ones() -> None:
-    assert replay.default_excess(RECORDS, TARGET).mean < 1.05
-    assert max(replay.narrow_by_wide(RECORDS, TARGET).ratios) <= 1.04  # what is that close is alike
+def test_defaults_are_near_the_best_and_narrow_ones_no_worse_than_wide_ones(
+    recorded: list[Record],
+) -> None:
+    assert replay.default_excess(recorded, TARGET).mean < 1.05
+    assert (
+        max(replay.narrow_by_wide(recorded, TARGET).ratios) <= 1.04
+    )  # what is that close is alike
 
 
 def test_the_search_finds_in_ten_trials_what_chance_does_not(
-    monkeypatch: pytest.MonkeyPatch,
+    recorded: list[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "TRIALS", (1, 10))  # after which it need not go on
-    ours = replay.searched(SMALL, TARGET, **replay.SEARCHES["model"])
-    chance = replay.searched(SMALL, TARGET, **{**replay.SEARCHES["random"], "seeds": 2})
+    ours = replay.searched(recorded[::4], TARGET, **replay.SEARCHES["model"])
+    chance = replay.searched(recorded[::4], TARGET, **{**replay.SEARCHES["random"], "seeds": 2})
     ten = replay.TRIALS.index(10)
     assert ours[ten] < 1.03
     assert ours[ten] < chance[ten]
 
 
-def test_a_neighbour_spares_most_trials_and_costs_less_than_a_trial_is_worth() -> None:
-    kin = [r for r in RECORDS if r.product.kin == (1024, 1024, True, False)]
-    others = RECORDS[::5]
+def test_a_neighbour_spares_most_trials_and_costs_less_than_a_trial_is_worth(
+    recorded: list[Record],
+) -> None:
+    kin = [r for r in recorded if r.product.kin == (1024, 1024, True, False)]
+    others = recorded[::5]
     found = replay.transferred([*kin, *others], TARGET, False, replay.THREE)
     (_, _, alone, _), (_, _, after, excess) = found["alone"], found["after a neighbour"]
     assert after <= alone / 4
@@ -240,9 +250,11 @@ def test_sizes_decide_the_algorithm_of_a_convolution() -> None:
 # --- the forest ----------------------------------------------------------------------------------
 
 
-def test_a_forest_expects_of_several_products_what_it_does_of_each_and_its_trees_say() -> None:
-    one, other = SMALL[:2]
-    forest = Forest(SMALL[2:], TARGET)
+def test_a_forest_expects_of_several_products_what_it_does_of_each_and_its_trees_say(
+    recorded: list[Record],
+) -> None:
+    one, other = recorded[::4][:2]
+    forest = Forest(recorded[::4][2:], TARGET)
     both = forest.expected([one.product, other.product], one.schedules)
     for record, logs in zip((one, other), both, strict=True):
         (alone,) = forest.expected([record.product], one.schedules)
