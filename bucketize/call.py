@@ -121,9 +121,7 @@ def _refused(env: dict[str, int], dim: Dim, size: int) -> object:
         return None
     if env.setdefault(dim.name, size) != size:
         return f"{dim.name}={env[dim.name]}"
-    if dim.lo <= size and (dim.hi is None or size <= dim.hi):
-        return None
-    return f"{dim.name} in [{dim.lo}, {'...' if dim.hi is None else dim.hi}]"
+    return None if dim.holds(size) else f"{dim.name} in {dim.range}"
 
 
 def check_sizes(params: Iterable[Var], sizes: Mapping[str, int]) -> None:

@@ -24,7 +24,7 @@ def relative_error(got: Array, expected: Array) -> float:
         got, expected = got[finite], expected[finite]
     scale = np.abs(expected).max(initial=0.0) or 1.0
     apart = np.subtract(got, expected, dtype=np.float64)
-    return float(np.abs(apart, out=apart).max(initial=0.0) / scale)
+    return float(np.abs(apart).max(initial=0.0) / scale)
 
 
 def worst_error(got: Sequence[Array], expected: Sequence[Array]) -> float:

@@ -14,7 +14,7 @@ from bucketize.errors import DispatchError
 from bucketize.ir import Atom, Binding, Builder, Clone, Function, Module, rewrite
 from bucketize.op import Fill
 from bucketize.ops.shape import pad
-from bucketize.types import Symbolic, symbols
+from bucketize.types import Interval, Symbol, Symbolic, symbols
 
 POISONS = ("zero", "nan", "inf", "-inf", "huge")
 TOLERANCE = {8: 1e-4, 4: 1e-4, 2: 2e-2}  # by the bytes of a float: sums are in another order
@@ -59,7 +59,8 @@ def check_padding(
     clones = {n: c for n, c in padded.clones.items() if c.policy == "pad"}
     if not clones:
         raise DispatchError('no clone is padded: dispatch the module with policy="pad"')
-    cases = [(n, at, inputs(at)) for n, c in clones.items() for at in _points(c)]
+    own = mod.main.symbols()
+    cases = [(n, at, inputs(at)) for n, c in clones.items() for at in _points(c, own)]
     exact = compile(mod)
     wanted = [exact.run(**arrays) for _, _, arrays in cases]
     leaks = []
@@ -117,13 +118,19 @@ def _relied_on(fn: Function) -> Iterator[str]:
                 yield arg.name
 
 
-def _points(clone: Clone) -> Iterator[dict[str, int]]:
-    """The least sizes of a bucket, and where all are just below the top."""
+def _points(clone: Clone, own: Mapping[str, Symbol]) -> Iterator[dict[str, int]]:
+    """The least sizes of a bucket of symbols, and where all are just below the top."""
     low = {n: lo for n, (lo, _) in clone.bucket.items()}
-    high = {n: max(lo, (hi or lo + 1) - 2) for n, (lo, hi) in clone.bucket.items()}
+    high = {n: _below_top(interval, own[n].step) for n, interval in clone.bucket.items()}
     yield low
     if high != low:
         yield high
+
+
+def _below_top(interval: Interval, step: int) -> int:
+    """The last multiple of an interval but one; the first where there is no other."""
+    lo, hi = interval
+    return max(lo, ((hi or lo + 1) - 1) // step * step - step)
 
 
 def _far(got: Array, want: Array) -> bool:

@@ -188,7 +188,7 @@ def check_symbols(fn: Function) -> Iterator[str]:
         if s.name in RESERVED or not s.name.isidentifier():
             yield f"{s.name!r} is no name for a symbol"
         if symbols.setdefault(s.name, s) != s:
-            yield f"two symbols, {symbols[s.name]!r} and {s!r}"
+            yield f"two symbols: {s} in {symbols[s.name].range}, and in {s.range}"
 
 
 # --- laws of a binding -------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def rising_sizes(params: Iterable[Var]) -> Iterator[dict[str, int]]:
 
 
 def _times(symbol: Symbol, times: int) -> int:
-    size = times * max(symbol.lo, 1)
+    size = times * max(symbol.lo, symbol.step)
     return size if symbol.hi is None else min(size, symbol.hi)
 
 

@@ -79,3 +79,10 @@ def test_relative_error(got: list[float], expected: list[float], error: float) -
     mine, theirs = np.array(got), np.array(expected)
     assert relative_error(mine, theirs) == error
     assert worst_error([theirs, mine], [theirs, theirs]) == error
+
+
+def test_errors_of_scalars_and_of_nothing() -> None:
+    """What has no axes is no array any more, once it was computed with."""
+    assert relative_error(np.float32(3), np.float32(2)) == 0.5
+    assert relative_error(np.array(3, np.float32), np.array(2, np.float32)) == 0.5
+    assert relative_error(np.zeros(0, np.float32), np.zeros(0, np.float32)) == 0

@@ -96,10 +96,12 @@ def shown_oracle(latency: pd.DataFrame) -> str:
 
 def tuning_command(shapes: Sequence[str], log: Path, model: str, options: Mapping[str, Any]) -> str:
     """The command that tunes the oracle at some shapes, with what else must be the same."""
-    bounds = {symbol: f"{lo}..{'' if hi is None else hi}" for symbol, (lo, hi) in options["bounds"]}
     words = ["bucketize", "tune", model]
-    for symbol, bound in bounds.items():
-        words += ["--dim", f"{symbol}={bound}"]
+    for symbol, (lo, hi, *step) in dict(options["bounds"]).items():
+        words += [
+            "--dim",
+            ":".join([f"{symbol}={lo}..{'' if hi is None else hi}", *map(str, step)]),
+        ]
     words += ["-d", "oracle"]
     for shape in shapes:
         words += ["--at", shape]

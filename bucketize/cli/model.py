@@ -17,7 +17,7 @@ from bucketize.cli.parameter import ORACLE, READING, UNDISPATCHED, Bound, Sizes
 from bucketize.errors import DispatchError, ShapeError, UnsupportedModelError
 from bucketize.progress import progress_bar
 from bucketize.table import pairs
-from bucketize.types import Profile, evaluate, symbols
+from bucketize.types import Profile, Range, evaluate, symbols
 
 if TYPE_CHECKING:
     from bucketize.dispatch.tree import Dispatcher
@@ -46,7 +46,7 @@ class Model:
             return sizes_of(self.params, given)
         except ShapeError as e:
             own = {p.name: [s for d in p.type.dims for s in symbols(d)] for p in self.params}
-            least = {s.name: max(s.lo, 1) for of_input in own.values() for s in of_input}
+            least = {s.name: max(s.lo, s.step) for of_input in own.values() for s in of_input}
             covered = {s.name for name in given.keys() & own.keys() for s in own[name]}
             if least.keys() - covered - given.keys():
                 e.add_note(f"give all of them, as in --at {pairs(least)}")
@@ -63,7 +63,7 @@ class NamedModel(Model):
     """MODEL as imported; `zoo` says that its name is one there."""
 
     module: Module
-    bounds: Mapping[str, tuple[int, int | None]]
+    bounds: Mapping[str, Range]
     name: str
     zoo: bool
 
@@ -80,7 +80,10 @@ class NamedModel(Model):
     @property
     def held(self) -> Sizes:
         """The symbols that their bounds make integers."""
-        return {symbol: lo for symbol, (lo, hi) in self.bounds.items() if lo == hi}
+        from bucketize.onnx.front import bounded
+
+        dims = {symbol: bounded(symbol, ends) for symbol, ends in self.bounds.items()}
+        return {symbol: dim for symbol, dim in dims.items() if isinstance(dim, int)}
 
     def inputs(self, sizes: Sizes, given: Arrays | None = None) -> Arrays:
         """What is given, and random arrays: the zoo's where the model is from there."""
@@ -125,7 +128,7 @@ def load_model(model: str, bounds: Iterable[Bound]) -> NamedModel:
         return _read(model, dict(bounds))
 
 
-def _read(model: str, own: dict[str, tuple[int, int | None]]) -> NamedModel:
+def _read(model: str, own: dict[str, Range]) -> NamedModel:
     from bucketize.dispatch.tree import name_dims
     from bucketize.onnx import from_onnx
 
@@ -227,7 +230,7 @@ def interface(mod: Module) -> dict[str, Any]:
     return {
         "inputs": {p.name: str(p.type) for p in main.params},
         "outputs": {n: str(r.type) for n, r in zip(mod.outputs, main.results, strict=True)},
-        "symbols": {s.name: [s.lo, s.hi] for s in main.symbols().values()},
+        "symbols": {s.name: list(s.bounds) for s in main.symbols().values()},
     }
 
 

@@ -9,13 +9,16 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 from click.core import ParameterSource
 
+if TYPE_CHECKING:
+    from bucketize.types import Range
+
 F = TypeVar("F", bound=Callable[..., Any])
-Bound: TypeAlias = tuple[str, tuple[int, int | None]]
+Bound: TypeAlias = "tuple[str, Range]"
 Sizes: TypeAlias = dict[str, int]
 READING = "bucketize.reading"  # where a context holds how the model is read
 UNDISPATCHED = "none"  # for -d: the dynamic original
@@ -24,15 +27,18 @@ INTERRUPTED = 128 + 2  # the exit code that shells expect of who was ended by SI
 
 
 def bound(text: str) -> Bound:
-    """The symbol and the inclusive bounds of `N=1..32`, `N=1..` (no upper one) or `N=8`."""
-    match = re.fullmatch(r"([^=]+)=(\d+)(?:(\.\.)(\d*))?", text)
+    """The symbol and the inclusive bounds of `N=1..32`, `N=1..` (no upper one) or `N=8`.
+
+    `N=8..512:8` are the multiples of 8 between them.
+    """
+    match = re.fullmatch(r"([^=]+)=(\d+)(?:(\.\.)(\d*)(?::(\d+))?)?", text)
     if not match:
-        raise click.BadParameter(f"{text!r} is no bound; write N=1..32, N=1.. or N=8")
-    symbol, lo, dots, hi = match.groups()
+        raise click.BadParameter(f"{text!r} is no bound; write N=1..32, N=1.., N=8 or N=8..64:8")
+    symbol, lo, dots, hi, step = match.groups()
     top = int(lo) if not dots else int(hi) if hi else None
     if top is not None and top < int(lo):
         raise click.BadParameter(f"{text!r} is empty: {lo} exceeds {top}")
-    return symbol, (int(lo), top)
+    return symbol, ((int(lo), top, int(step)) if step else (int(lo), top))
 
 
 def sizes(text: str) -> Sizes:
@@ -147,9 +153,9 @@ reading_options = all_of(
         "--dim",
         "bounds",
         type=bound,
-        metavar="SYMBOL=LO..HI",
+        metavar="SYMBOL=LO..HI[:STEP]",
         multiple=True,
-        help="Inclusive bounds of a symbol; may be repeated.",
+        help="Inclusive bounds of a symbol, whose sizes are multiples of STEP; may be repeated.",
     ),
     click.option(
         "--precision",

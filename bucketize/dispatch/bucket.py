@@ -36,9 +36,9 @@ def fallback_name(function: str) -> str:
 
 
 def clip(interval: Interval, symbol: Symbol) -> Interval | None:
-    """The part of `interval` within the symbol's bounds, or None."""
+    """The part of `interval` within the symbol's bounds, or None; it begins at a size of it."""
     lo, hi = interval
-    lo = max(lo, symbol.lo)
+    lo, hi = symbol.least(max(lo, symbol.lo)), None if hi is None else symbol.least(hi)
     if symbol.hi is not None:
         hi = symbol.hi + 1 if hi is None else min(hi, symbol.hi + 1)
     if max(lo, hi or 0) > MOST:
@@ -50,9 +50,7 @@ def clip(interval: Interval, symbol: Symbol) -> Interval | None:
 def narrowed(symbol: Symbol, interval: Interval) -> Dim:
     """The symbol under the bucket's bounds; an integer when the bucket has one size."""
     lo, hi = interval
-    if hi == lo + 1:
-        return lo
-    return Symbol(symbol.name, lo, None if hi is None else hi - 1)
+    return symbol.within(lo, None if hi is None else hi - 1)
 
 
 def check_intervals(intervals: Any, where: str) -> list[Interval]:
@@ -116,9 +114,8 @@ def intervals_by_symbol(fn: Function, answer: Mapping[Any, Any]) -> dict[Symbol,
 def _clipped(symbol: Symbol, where: str, intervals: list[Interval]) -> list[Interval]:
     kept = [c for i in intervals if (c := clip(i, symbol)) is not None]
     if not kept:
-        within = f"[{symbol.lo}, {'...' if symbol.hi is None else symbol.hi}]"
         shown = _show_all(intervals)
-        raise DispatchError(f"{where}: intervals {shown} are all out of its bounds {within}")
+        raise DispatchError(f"{where}: intervals {shown} are all out of its bounds {symbol.range}")
     return kept
 
 

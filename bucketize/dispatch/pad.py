@@ -55,14 +55,14 @@ from bucketize.types import (
 )
 
 
-def tops_of(bucket: Mapping[str, Interval]) -> dict[str, int]:
-    """The sizes that a bucket is padded to; `PaddingError` if one of its symbols has no top."""
+def tops_of(bucket: Mapping[str, Interval], own: Mapping[str, Symbol]) -> dict[str, int]:
+    """The sizes that a bucket of symbols is padded to; `PaddingError` if one of them has no top."""
     tops = {}
     for name, (lo, hi) in bucket.items():
         if hi is None:
             shown = f"{name}={show_interval((lo, hi))}"
             raise PaddingError(f"{shown} has no top to pad to: bound {name}, or use 'exact'")
-        tops[name] = hi - 1
+        tops[name] = (hi - 1) // own[name].step * own[name].step
     return tops
 
 
@@ -78,7 +78,8 @@ class Padding:
         """Prove that `fn`, simplified, may be padded to the bucket's top; else `PaddingError`."""
         names = padded(bucket)
         self.fn = fn = counted(fn, names)
-        self.tops = {n: top for n, top in tops_of(bucket).items() if n in names}  # for errors
+        tops = tops_of(bucket, fn.symbols())
+        self.tops = {n: top for n, top in tops.items() if n in names}  # for errors
         self.extents: dict[Dim, Var] = {}
         self._masked: Env = {}
         self._rooms: dict[Dim, Binding] = {}  # what must not be negative, and who says so
@@ -88,7 +89,8 @@ class Padding:
     def call(self, out: Builder, clone: Clone, name: str) -> tuple[Atom, ...]:
         """Pad the inputs, call the clone, crop its results."""
         self._check_rooms(clone.bucket)
-        tops = {n: top for n, top in tops_of(clone.bucket).items() if n in self.tops}
+        every = tops_of(clone.bucket, self.fn.symbols())
+        tops = {n: top for n, top in every.items() if n in self.tops}
         args = [_pad_input(out, p, tops) for p in self.fn.params]
         extents = [out.emit(from_dims, dims=(d,), scalar=True) for d in self.extents]
         types = tuple(r.type.substitute(tops) for r in self.fn.results)

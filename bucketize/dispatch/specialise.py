@@ -62,8 +62,6 @@ def _held(symbol: Symbol, size: Size) -> Dim:
         case (int(lo), hi) if hi is None or isinstance(hi, int):
             first = checked_size(symbol, lo)
             last = symbol.hi if hi is None else checked_size(symbol, hi)
-            if last is None or first < last:
-                return Symbol(symbol.name, first, last)
-            if first == last:
-                return first
+            if last is None or first <= last:
+                return symbol.within(first, last)
     raise ShapeError(f"{symbol.name}: expected a size, or bounds (lo, hi), got {size!r}")

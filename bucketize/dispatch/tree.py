@@ -309,7 +309,7 @@ class _Leaves:
     def padded(self, name: str) -> Function:
         """The recipe of static clones: inputs at the bucket's top, then extents for the masks."""
         bucket = self.clones[name].bucket
-        return _legal(self._padding(bucket).symbolic, tops_of(bucket), name)
+        return _legal(self._padding(bucket).symbolic, tops_of(bucket, self.symbols), name)
 
     def uncovered(self, out: Builder) -> tuple[Atom, ...]:
         """Call the fallback clone, or refuse."""

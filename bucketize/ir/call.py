@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from bucketize.errors import TypeRelError, UnknownNameError, unknown_name
 from bucketize.ir.build import matched
@@ -49,7 +50,7 @@ def check_fit(b: Binding, callee: Function) -> None:
     took, returned = [p.type for p in callee.params], [r.type for r in callee.results]
     given, expected = [a.type for a in b.args], b.attrs["types"]
     symbols = frozenset[Symbol]().union(*(t.symbols() for t in (*took, *returned)))
-    own = {s.name: Symbol(f"{callee.name}.{s.name}", s.lo, s.hi) for s in symbols}
+    own = {s.name: replace(s, name=f"{callee.name}.{s.name}") for s in symbols}
     params = [Var(p.name, p.type.substitute(own)) for p in callee.params]
     with _both(f"@{callee.name} takes", took, given):
         dims, _ = matched(params, given)

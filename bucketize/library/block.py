@@ -16,7 +16,7 @@ MODEL = IntEnum(
 )
 CORE = IntEnum("CORE", "fill walk strip", start=0)
 """The kernels that all plans need."""
-DIM = IntEnum("DIM", "input axis symbol first least most text_at range_at", start=0)
+DIM = IntEnum("DIM", "input axis symbol first least most step text_at range_at", start=0)
 """An axis of an input: a symbol, -1 if the axis is fixed, and what it may be. The first of a symbol
 tells its size. The texts are of errors: of what was wanted and what came, and of what is beyond."""
 NODE = IntEnum("NODE", "symbol bound below other", start=0)

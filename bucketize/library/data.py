@@ -120,7 +120,7 @@ def data_of(image: Image, routes: Routes) -> ModelData:
         n_inputs=len(main.params),
         inputs_at=_tensors(data, [(p.name, p.type) for p in main.params]),
         n_dims=len(dims),
-        dims_at=data.rows(DIM, "input axis symbol first least most text_at range_at", dims),
+        dims_at=data.rows(DIM, "input axis symbol first least most step text_at range_at", dims),
         nodes_at=data.numbers(routes.nodes or [0]),
         n_nodes=len(routes.nodes) // 4,
         leaves_at=data.rows(LEAF, "plan text_at", leaves),
@@ -149,15 +149,15 @@ def _dims(
             where = f"input {param.name}: dim {axis} must be"
             if isinstance(dim, int):
                 text = data.text(f"{where} %lld, got %lld")
-                later.append((i, axis, -1, 0, dim, dim, text, text))
+                later.append((i, axis, -1, 0, dim, dim, 1, text, text))
             elif isinstance(dim, Symbol):
                 most = LARGEST if dim.hi is None else dim.hi
-                bounds = f"[{dim.lo}, {'...' if dim.hi is None else dim.hi}]"
-                texts = f"{dim.name}=%lld, got %lld", f"{dim.name} in {bounds}, got %lld"
+                texts = f"{dim.name}=%lld, got %lld", f"{dim.name} in {dim.range}, got %lld"
                 said = [data.text(f"{where} {text}") for text in texts]
                 is_first = dim.name not in seen
                 seen.add(dim.name)
-                its = (i, axis, symbols.index(dim.name), int(is_first), dim.lo, most, *said)
+                symbol, sizes = symbols.index(dim.name), (dim.lo, most, dim.step)
+                its = (i, axis, symbol, int(is_first), *sizes, *said)
                 if is_first:
                     yield its
                 else:

@@ -104,4 +104,5 @@ def _line(number: int, name: str, atom: Atom) -> str:
 
 def _bounds(symbol: Symbol) -> str:
     most = "no greatest" if symbol.hi is None else f"at most {symbol.hi}"
-    return f"     {symbol.name}: at least {symbol.lo}, {most}"
+    multiple = f", a multiple of {symbol.step}" if symbol.step > 1 else ""
+    return f"     {symbol.name}: at least {symbol.lo}, {most}{multiple}"

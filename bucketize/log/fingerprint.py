@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection
 
-from bucketize.dispatch.bucket import show_bucket
 from bucketize.ir import Const, Function, Module, Var, all_bindings
 from bucketize.types import Interval, Type, show_interval
 
@@ -37,10 +36,9 @@ def graph_of(fn: Function) -> str:
 
 
 def bounds_of(fn: Function) -> str:
-    """The bounds of its symbols, `N=1..32;S=1..512`; of those only that have any."""
+    """The bounds of its symbols, `N=1..32;S=8..512:8`; of those only that have any."""
     symbols = sorted(fn.symbols().values(), key=str)
-    stated = [s for s in symbols if s.hi is not None or s.lo > 0]
-    return show_bucket({s.name: (s.lo, None if s.hi is None else s.hi + 1) for s in stated})
+    return ";".join(s.option for s in symbols if s.bounds != (0, None))
 
 
 def dispatcher_of(mod: Module) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from onnx import GraphProto, ModelProto, TensorShapeProto, ValueInfoProto
 
@@ -29,6 +29,7 @@ from bucketize.text.reader import RESERVED
 from bucketize.types import (
     Assumption,
     Dim,
+    Range,
     Sizes,
     Symbol,
     TensorType,
@@ -38,7 +39,7 @@ from bucketize.types import (
 )
 
 Key: TypeAlias = str | tuple[str, int]  # a `dim_param`, or the place of a dim that has none
-Bounds: TypeAlias = Mapping[str, tuple[int, int | None]]
+Bounds: TypeAlias = Mapping[str, Range]
 
 OPEN: tuple[int, int | None] = (0, None)
 """The bounds of a symbol that nobody gave any: a batch or a past may be empty."""
@@ -59,8 +60,9 @@ def from_onnx(
 
     Args:
         model: a path, bytes, or a ModelProto.
-        bounds: inclusive, by symbol: `{"N": (1, 32)}`; None as the upper one is no bound. They go
-            before those that `to_onnx` left in the model; a symbol without any begins at 0.
+        bounds: inclusive, by symbol: `{"N": (1, 32)}`; None as the upper one is no bound, and
+            `(8, 512, 8)` are multiples of 8. They go before those that `to_onnx` left in the model;
+            a symbol without any begins at 0.
         precision: of convolutions: "exact" keeps to kernels that add up the products of the
             definition.
         weights: of products where a factor is a known matrix: "bfloat16" and "int8" round it, and
@@ -121,7 +123,7 @@ def stored_bounds(model: ModelProto) -> Bounds:
     """The bounds that `to_onnx` wrote beside the graph, by `dim_param`, or place."""
     (text,) = [p.value for p in model.metadata_props if p.key == BOUNDS] or ["{}"]
     try:
-        return {name: (lo, hi) for name, (lo, hi) in json.loads(text).items()}
+        return {name: tuple(ends) for name, ends in json.loads(text).items()}
     except (AttributeError, TypeError, ValueError) as e:
         raise UnsupportedModelError(f"the metadata {BOUNDS} are none: {text!r}") from e
 
@@ -141,7 +143,7 @@ def parameters(graph: GraphProto, bounds: Bounds, stored: Bounds) -> list[Var]:
         if name not in names.values():
             raise unknown_name("symbol", name, names.values())
     ranges = {n: bounds.get(n, stored.get(raw_name(k), OPEN)) for k, n in names.items()}
-    dims = {key: _bounded(name, ranges[name]) for key, name in names.items()}
+    dims = {key: bounded(name, ranges[name]) for key, name in names.items()}
     return [_parameter(i, shape, dims) for i, shape in zip(inputs, shapes, strict=True)]
 
 
@@ -189,12 +191,17 @@ def _is_name(text: str) -> bool:
     return text.isidentifier() and text not in RESERVED
 
 
-def _bounded(name: str, bounds: tuple[int, int | None]) -> Dim:
+def bounded(name: str, bounds: Any) -> Dim:
     """A symbol with inclusive bounds; the only extent within them, if there is but one."""
     match bounds:
-        case (int(lo), None) if lo >= 0:
-            return Symbol(name, lo)
-        case (int(lo), int(hi)) if 0 <= lo <= hi:
-            return lo if lo == hi else Symbol(name, lo, hi)
-    wanted = "a pair (lo, hi) with 0 <= lo <= hi"
+        case (int(lo), None | int() as hi):
+            step = 1
+        case (int(lo), None | int() as hi, int(step)) if step > 0:
+            pass
+        case _:
+            lo, hi, step = -1, None, 1
+    symbol = Symbol(name, step=step)
+    if lo >= 0 and (hi is None or symbol.least(lo) <= hi):
+        return symbol.within(lo, hi)
+    wanted = "a pair (lo, hi) with 0 <= lo <= hi, or (lo, hi, step) with a multiple between them"
     raise BucketizeError(f"the bounds of {name} must be {wanted}, got {bounds!r}")

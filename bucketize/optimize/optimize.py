@@ -193,7 +193,8 @@ def _partition(
     for end in (0, 1):
         check_request(fn, {symbol: ends[end] for symbol, ends in traffic.bounds.items()})
     bounds = {s: (lo, hi) for s, (lo, hi) in traffic.bounds.items() if s in fn.symbols()}
-    dims = {s: lo if lo == hi else Symbol(s, lo, hi) for s, (lo, hi) in bounds.items()}
+    own = fn.symbols()
+    dims = {s: own[s].within(lo, hi) for s, (lo, hi) in bounds.items()}
     if len(dims) == len(fn.symbols()) and not any(isinstance(d, Symbol) for d in dims.values()):
         return None
     within = Module({"main": specialise(fn, dims, "main")}, names=mod.names)

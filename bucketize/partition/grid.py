@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -267,4 +267,4 @@ def interval(symbol: Symbol, starts: Sequence[int], span: tuple[int, int]) -> In
 def narrow(symbol: Symbol, ends: Interval) -> Symbol:
     """The symbol within a half-open interval."""
     low, high = ends
-    return Symbol(symbol.name, low, None if high is None else high - 1)
+    return replace(symbol, lo=low, hi=None if high is None else high - 1)

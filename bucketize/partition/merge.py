@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -132,7 +132,7 @@ def _within(symbol: Symbol, buckets: Buckets) -> Symbol:
     tops = [b[symbol.name][1] for b in buckets]
     low = min(b[symbol.name][0] for b in buckets)
     high = None if None in tops else max(top for top in tops if top is not None) - 1
-    return Symbol(symbol.name, low, high)
+    return replace(symbol, lo=low, hi=high)
 
 
 def _starts(symbol: Symbol, buckets: Buckets) -> list[int]:

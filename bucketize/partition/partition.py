@@ -258,9 +258,8 @@ def check_request(fn: Function, sizes: Sizes) -> None:
                 f"traffic: it has no sizes of {name}, only of {', '.join(sizes)}; hold {name} to a "
                 f"size, bounds={{{name!r}: (1, 1)}} or --dim {name}=1..1"
             )
-        if sizes[name] < symbol.lo or (symbol.hi is not None and sizes[name] > symbol.hi):
-            within = f"[{symbol.lo}, {'...' if symbol.hi is None else symbol.hi}]"
-            raise ShapeError(f"traffic: {name}={sizes[name]} is out of its bounds {within}")
+        if not symbol.holds(sizes[name]):
+            raise ShapeError(f"traffic: {name}={sizes[name]} is out of its bounds {symbol.range}")
 
 
 def _ends(symbol: Symbol, calls: Iterable[Workload]) -> tuple[int, int]:

@@ -188,9 +188,9 @@ def _bounded(fn: Function, axes: Axes) -> Function:
     )
     ends = [end for end in (*tables, axes.sequence.hi) if isinstance(end, int)]
     dims = {
-        axes.batch.name: replace(axes.batch, lo=max(axes.batch.lo, 1)),
+        axes.batch.name: replace(axes.batch, lo=max(axes.batch.lo, axes.batch.step)),
         axes.sequence.name: replace(
-            axes.sequence, lo=max(axes.sequence.lo, 1), hi=min(ends, default=None)
+            axes.sequence, lo=max(axes.sequence.lo, axes.sequence.step), hi=min(ends, default=None)
         ),
     }
     return simplify(specialise(fn, dims))

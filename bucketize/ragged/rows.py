@@ -69,6 +69,8 @@ def _first(fn: Function) -> Symbol:
     batch = firsts.pop() if len(firsts) == 1 else None
     if not isinstance(batch, Symbol):
         raise RaggedError("results have no symbol in common that counts rows")
+    if batch.step > 1:
+        raise RaggedError(f"rows come by {batch.step}: {batch} is {batch.range}")
     for value in values:
         inside = [k for k, dim in enumerate(value.type.shape) if batch in mentioned_in(dim)]
         if inside not in ([], [0]):

@@ -312,6 +312,6 @@ DECODE: Mapping[Any, Callable[[_Decoder, Any], Any]] = {
 
 def _symbols(bounds: Json) -> dict[str, Symbol]:
     return {
-        name: Symbol(name, index(lo), None if hi is None else index(hi))
-        for name, (lo, hi) in bounds.items()
+        name: Symbol(name, index(lo), None if hi is None else index(hi), *map(index, step))
+        for name, (lo, hi, *step) in bounds.items()
     }

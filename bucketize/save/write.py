@@ -250,4 +250,4 @@ ENCODE: Mapping[Any, Callable[[_Encoder, Any], Any]] = {
 
 
 def _bounds(symbols: Any) -> Json:
-    return {s.name: [s.lo, s.hi] for s in symbols}
+    return {s.name: list(s.bounds) for s in symbols}

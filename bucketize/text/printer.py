@@ -217,7 +217,8 @@ def _where(own: Bounds, outer: Bounds) -> str:
 
 
 def _bounds(s: Symbol) -> str:
-    return f"{s.name} >= {s.lo}" if s.hi is None else f"{s.name} in [{s.lo}, {s.hi}]"
+    bounds = f"{s.name} >= {s.lo}" if s.hi is None else f"{s.name} in [{s.lo}, {s.hi}]"
+    return f"{bounds} by {s.step}" if s.step > 1 else bounds
 
 
 def _symbols_of(fn: Function) -> dict[str, Symbol]:

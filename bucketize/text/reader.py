@@ -214,17 +214,18 @@ class Reader:
         return {s.name: s for s in self.several(self.bound)} if self.accept("where") else {}
 
     def bound(self) -> Symbol:
-        """A symbol and its bounds: `N >= 4` or `N in [1, 32]`."""
-        name = self.kind("name")
+        """A symbol and its bounds: `N >= 4` or `N in [1, 32]`; `by 8`: it is a multiple."""
+        name, hi = self.kind("name"), None
         if self.accept(">="):
-            return Symbol(name, self.integer())
-        self.expect("in")
-        self.expect("[")
-        lo = self.integer()
-        self.expect(",")
-        hi = self.integer()
-        self.expect("]")
-        return Symbol(name, lo, hi)
+            lo = self.integer()
+        else:
+            self.expect("in")
+            self.expect("[")
+            lo = self.integer()
+            self.expect(",")
+            hi = self.integer()
+            self.expect("]")
+        return Symbol(name, lo, hi, self.integer() if self.accept("by") else 1)
 
     def word(self) -> str:
         """What `word` made a name or a string of."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from bucketize.errors import BucketizeError
@@ -146,7 +147,7 @@ def bounds_that_help(fn: Function) -> Iterator[tuple[Symbol, int]]:
     if not before:
         return
     for symbol, most in _cuts(fn).items():
-        bounded = Symbol(symbol.name, symbol.lo, most)
+        bounded = replace(symbol, hi=most)
         try:
             after = list(stayed_dynamic(simplify(specialise(fn, {symbol.name: bounded}))))
         except BucketizeError:

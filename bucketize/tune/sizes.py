@@ -90,7 +90,7 @@ def _representatives(
     symbols, others = _symbols(routine), buckets if clone is WHOLE else ()
     low = {s.name: _low(s) for s in symbols}
     top = {s.name: _top(s, (b[s.name][1] for b in others if s.name in b)) for s in symbols}
-    middle = {s.name: round(math.sqrt(_low(s) * _top(s))) for s in symbols}
+    middle = {s.name: s.rounded(math.sqrt(_low(s) * _top(s))) for s in symbols}
     middle |= clone.opt or {}
     asked = (low, middle, top) if choice == "bounds" else (middle, top)
     legal = (
@@ -137,13 +137,15 @@ def _symbols(routine: Routine) -> list[Symbol]:
 
 
 def _low(symbol: Symbol) -> int:
-    return max(symbol.lo, 1)  # nothing is to be timed at 0
+    return max(symbol.lo, symbol.step)  # nothing is to be timed at 0
 
 
 def _top(symbol: Symbol, ends: Iterable[int | None] = ()) -> int:
     """Its bound; where it has none, a size beyond the ends of buckets."""
+    if symbol.hi is not None:
+        return symbol.hi
     beyond = max((end or 0 for end in ends), default=0)
-    return max(2 * symbol.lo, 2 * beyond, OPEN_TOP) if symbol.hi is None else symbol.hi
+    return symbol.least(max(2 * symbol.lo, 2 * beyond, OPEN_TOP))
 
 
 def _shared_out(leaves: Sequence[tuple[Routine, Clone]], met: SizesMet) -> Mapping[str, Weighted]:

@@ -10,6 +10,7 @@ from bucketize.types.dim import (
     Dim,
     Expr,
     Interval,
+    Range,
     Shape,
     Sizes,
     Symbol,
@@ -56,7 +57,17 @@ from bucketize.types.tensor import (
 
 __all__ = ["ANY", "FUNCTIONS", "LONGEST"]
 __all__ += ["AnyDim", "Assumption", "Bounds", "Column", "Dim", "Expr", "Interval", "OptionalType"]
-__all__ += ["Points", "Profile", "Ratio", "SequenceType", "Shape", "Sizes", "Symbol", "Symbolic"]
+__all__ += [
+    "Points",
+    "Profile",
+    "Range",
+    "Ratio",
+    "SequenceType",
+    "Shape",
+    "Sizes",
+    "Symbol",
+    "Symbolic",
+]
 __all__ += ["TensorType", "Term", "Type", "UnrankedType"]
 __all__ += ["assumptions", "bounds", "broadcast", "broadcast_shapes", "ceil_div", "evaluate"]
 __all__ += ["extremes", "followed", "join", "join_types", "lone_term", "maximum", "meet"]

@@ -19,6 +19,8 @@ Monomial: TypeAlias = tuple["Atom", ...]
 Bounds: TypeAlias = tuple[int, int | None]
 Sizes: TypeAlias = Mapping[str, int]
 """Extents by the name of each symbol."""
+Range: TypeAlias = tuple[int, int | None] | tuple[int, int | None, int]
+"""Sizes as they are given: the least, the greatest and, if it is not 1, the step."""
 Span: TypeAlias = tuple[float, float]
 Interval: TypeAlias = tuple[int, int | None]  # half-open; None is infinity
 
@@ -81,14 +83,51 @@ class AnyDim(Symbolic):
 
 @dataclass(frozen=True, slots=True)
 class Symbol(Symbolic):
-    """A named extent with inclusive bounds; `hi=None` is unbounded."""
+    """A named extent with inclusive bounds, themselves sizes of it; `hi=None` is unbounded."""
 
     name: str
     lo: int = 0
     hi: int | None = None
+    step: int = 1
+    """Its sizes are multiples of this."""
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def bounds(self) -> Range:
+        """As they are given."""
+        return (self.lo, self.hi, self.step) if self.step > 1 else (self.lo, self.hi)
+
+    @property
+    def option(self) -> str:
+        """Its name and sizes as `--dim` takes them: `N=1..32`, `S=8..512:8`."""
+        ends = show_interval((self.lo, None if self.hi is None else self.hi + 1))
+        return f"{self.name}={ends}" + (f":{self.step}" if self.step > 1 else "")
+
+    @property
+    def range(self) -> str:
+        """Its sizes as errors tell them: `[8, 512]`, `[0, ...], a multiple of 8`."""
+        multiple = f", a multiple of {self.step}" if self.step > 1 else ""
+        return f"[{self.lo}, {'...' if self.hi is None else self.hi}]{multiple}"
+
+    def holds(self, size: int) -> bool:
+        """Whether it may have this size."""
+        return self.lo <= size and (self.hi is None or size <= self.hi) and size % self.step == 0
+
+    def rounded(self, size: float) -> int:
+        """The multiple next to a size, below its upper bound."""
+        near = max(round(size / self.step) * self.step, self.lo)
+        return near if self.hi is None else min(near, self.hi)
+
+    def least(self, size: int) -> int:
+        """The first multiple from a size on."""
+        return -(-size // self.step) * self.step
+
+    def within(self, lo: int, hi: int | None) -> Dim:
+        """It under other bounds, which hold one of its sizes; an integer where they hold one."""
+        first, last = self.least(lo), None if hi is None else hi // self.step * self.step
+        return first if first == last else Symbol(self.name, first, last, self.step)
 
 
 @dataclass(frozen=True)
@@ -187,6 +226,10 @@ def _order(item: tuple[Monomial, int]) -> tuple[int, str]:
 
 def _from_terms(terms: Mapping[Monomial, int]) -> Dim:
     kept = [(m, c) for m, c in terms.items() if c]
+    for monomial, factor in kept:
+        whole = _reduced(monomial, factor) if abs(factor) > 1 else None
+        if whole is not None:
+            return total((whole, *(_from_terms({m: c}) for m, c in kept if m != monomial)))
     if not kept:
         return 0
     if len(kept) == 1:
@@ -196,6 +239,45 @@ def _from_terms(terms: Mapping[Monomial, int]) -> Dim:
         if factor == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol):
             return monomial[0]
     return Expr(tuple(sorted(kept, key=_order)))
+
+
+def _reduced(monomial: Monomial, factor: int) -> Dim | None:
+    """`8*(S//8)` as `S` where that is a multiple of 8; None if nothing is to be reduced."""
+    for k, atom in enumerate(monomial):
+        common = math.gcd(factor, _divided_by(atom))
+        if common > 1:
+            assert isinstance(atom, Term)
+            a, b = atom.args
+            rest = _from_terms({monomial[:k] + monomial[k + 1 :]: factor // common})
+            return rest * (a // (b // common))
+    return None
+
+
+def _divided_by(atom: Atom) -> int:
+    """By what an atom divides without a rest; 1 if it may leave one."""
+    if isinstance(atom, Symbol) or atom.fn != "//":
+        return 1
+    a, b = atom.args
+    return b if isinstance(b, int) and b > 0 and divisor(a) % b == 0 else 1
+
+
+def divisor(dim: Dim) -> int:
+    """A number that certainly divides an extent: of a symbol, its step."""
+    if isinstance(dim, Expr):
+        return math.gcd(*(c * math.prod(map(_divisor, m)) for m, c in dim.terms))
+    if isinstance(dim, Symbol):
+        return dim.step
+    return abs(dim) if isinstance(dim, int) else 1
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _divisor(atom: Atom) -> int:
+    if isinstance(atom, Symbol):
+        return atom.step
+    if atom.fn in ("min", "max"):
+        return math.gcd(*map(divisor, atom.args))
+    by = _divided_by(atom)
+    return divisor(atom.args[0]) // by if by > 1 else 1
 
 
 def term(fn: str, *args: Dim) -> Dim:
@@ -268,10 +350,13 @@ def _floor_divide(a: Dim, b: Dim) -> Dim:
     check_divisor(a, b)
     if a == b:
         return 1
-    divisor = list(_terms(b).items())
-    if len(divisor) > 1:
+    by = list(_terms(b).items())
+    if len(by) > 1:
         return term("//", a, b)
-    exact, left = _split(a, *divisor[0])
+    exact, left = _split(a, *by[0])
+    if isinstance(b, int) and isinstance(left, Symbolic):
+        whole, left = _split_multiples(left, b)
+        exact = exact + whole
     return exact if left == 0 or _is_small(left, b) else exact + _quotient(left, b)
 
 
@@ -292,6 +377,29 @@ def _split(a: Dim, by: Monomial, factor: int) -> tuple[Dim, Dim]:
         else:
             rest[monomial] = c
     return _from_terms(exact), _from_terms(rest)
+
+
+def _split_multiples(a: Dim, by: int) -> tuple[Dim, Dim]:
+    """The terms of `a` that are multiples of `by`, divided, and the others."""
+    exact: list[Dim] = []
+    rest: dict[Monomial, int] = {}
+    for monomial, c in _terms(a).items():
+        if by > 1 and monomial and c * math.prod(map(_divisor, monomial)) % by == 0:
+            exact.append(_divided_whole(monomial, c, by))
+        else:
+            rest[monomial] = c
+    return total(exact), _from_terms(rest)
+
+
+def _divided_whole(monomial: Monomial, factor: int, by: int) -> Dim:
+    """A multiple of `by`, divided: its factor first, then an atom that all the rest divides."""
+    common = math.gcd(factor, by)
+    left = by // common
+    for k, atom in enumerate(monomial):
+        if _divisor(atom) % left == 0:
+            others = _from_terms({monomial[:k] + monomial[k + 1 :]: factor // common})
+            return others * _quotient(_from_terms({(atom,): 1}), left)
+    return factor // common * term("//", _from_terms({monomial: 1}), left)
 
 
 def _quotient(a: Dim, b: Dim) -> Dim:

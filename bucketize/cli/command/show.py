@@ -172,7 +172,7 @@ def arranged(mod: Module, name: str) -> Iterator[str]:
     from bucketize.lower.alternative import arrangements
 
     symbols = mod.function(name).symbols().values()
-    sizes = {s.name: between(s.lo, s.hi, 0.5) for s in symbols}
+    sizes = {s.name: s.rounded(between(s.lo, s.hi, 0.5)) for s in symbols}
     ranked = arrangements(mod, name, sizes)
     best = ranked[0].price or 1.0
     yield f"{name} at {pairs(sizes)}, as predicted:" if sizes else f"{name}:"
@@ -242,7 +242,7 @@ def summary(mod: Module) -> dict[str, object]:
     return {
         "inputs": {p.name: str(p.type) for p in mod.main.params},
         "outputs": [str(r.type) for r in mod.main.results],
-        "symbols": {name: [s.lo, s.hi] for name, s in mod.main.symbols().items()},
+        "symbols": {name: list(s.bounds) for name, s in mod.main.symbols().items()},
         "whole": left_whole(mod),
         "clones": clones(mod),
         "decisions": list(tree_lines(mod.main)),

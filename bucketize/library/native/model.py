@@ -81,7 +81,7 @@ def bound(context: CONTEXT, shapes):
             wanted = sizes[dims[i].symbol]
         if size != wanted:
             return failed(context, SHAPE, dims[i].text_at, wanted, size)
-        if size < dims[i].least or size > dims[i].most:
+        if size < dims[i].least or size > dims[i].most or size % dims[i].step != 0:
             return failed(context, SHAPE, dims[i].range_at, size, 0)
     return OK
 

@@ -38,7 +38,8 @@ from bucketize.onnx.kind import data_type, proto_of
 from bucketize.onnx.node import Unsupported
 from bucketize.ops.dim import dims_within
 from bucketize.release import release
-from bucketize.types import ANY, Bounds, Symbol, TensorType, Type, bounds, show_interval
+from bucketize.types import ANY, Dim, Range, Symbol, TensorType, Type, bounds
+from bucketize.types.dim import term
 
 DOMAIN = "bucketize"  # of the functions
 OURS = helper.make_opsetid(DOMAIN, 1)
@@ -84,15 +85,19 @@ def to_onnx(mod: Module) -> ModelProto:
     return model
 
 
-def _bounds(fn: Function) -> dict[str, Bounds]:
+def _bounds(fn: Function) -> dict[str, Range]:
     """The bounds of what is dynamic, inclusive, unless they are those of any symbol."""
     dims = ((p.name, at, d) for p in fn.params for at, d in enumerate(p.type.axes))
     ranges = {
-        raw_name((name, at) if d is ANY else str(d)): bounds(d)
+        raw_name((name, at) if d is ANY else str(d)): _range(d)
         for name, at, d in dims
         if not isinstance(d, int)
     }
     return {name: b for name, b in ranges.items() if b != OPEN}
+
+
+def _range(dim: Dim) -> Range:
+    return dim.bounds if isinstance(dim, Symbol) else bounds(dim)
 
 
 class _Callee(NamedTuple):
@@ -207,12 +212,13 @@ class _Export:
         called = (b.attrs["callee"] for b in all_bindings(fn) if b.op is CALL)
         clones = self.module.clones
         bucket = next((clones[name].bucket for name in called if name in clones), {})
-        narrow = [s for s in fn.symbols().values() if s.lo > 0 or s.hi is not None]
+        narrow = [s for s in fn.symbols().values() if s.bounds != OPEN]
         dims = tuple(s for s in narrow if s.name in bucket)
         if not dims:
             return fn
         box = tuple((s.lo, None if s.hi is None else s.hi + 1) for s in dims)
-        shown = "; ".join(f"{s}={show_interval(i)}" for s, i in zip(dims, box, strict=True))
+        shown = "; ".join(s.option for s in dims)
+        rests = tuple(term("%", s, s.step) for s in dims if s.step > 1)  # not known to be 0 here
         out, refusal = Builder(), Builder()
         types = tuple(r.type for r in fn.results)
         refused = refusal.emit_all(NO_BUCKET, sizes=dims, buckets=shown, types=types)
@@ -220,7 +226,8 @@ class _Export:
             "then": Function("", (), fn.body, fn.results),
             "orelse": refusal.function("", (), refused),
         }
-        results = out.emit_all(IF, out.emit(dims_within, dims=dims, box=box), **branches)
+        within = out.emit(dims_within, dims=(*dims, *rests), box=(*box, *[(0, 1)] * len(rests)))
+        results = out.emit_all(IF, within, **branches)
         return out.function(fn.name, fn.params, results)
 
     # Bindings.
