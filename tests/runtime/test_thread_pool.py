@@ -15,7 +15,6 @@ import pytest
 from bucketize.errors import CompileError
 from bucketize.link.link import shared
 from bucketize.link.memory import address
-from bucketize.link.native.share import LOOKS
 from bucketize.machine.target import cores
 from bucketize.op import Array
 from bucketize.runtime import thread_pool as team
@@ -82,7 +81,7 @@ def _wait(barrier: threading.Barrier) -> None:
 @pytest.fixture
 def soon_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Helpers sleep before they offer their core: on a busy one each offer takes milliseconds."""
-    monkeypatch.setattr(team, "PATIENCE", LOOKS)
+    monkeypatch.setenv(team.SPIN, "0")
 
 
 def test_a_helper_that_sleeps_is_woken(soon_asleep: None) -> None:
@@ -153,29 +152,28 @@ def test_new_chunks_are_taken_over_when_told() -> None:
     assert done == [0]
 
 
-def test_memory_that_a_late_helper_reads_is_not_used_again() -> None:
+def test_memory_that_a_late_helper_reads_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The helper is no thread: it is where the test says that it is."""
+    monkeypatch.setattr(team._Helper, "start", lambda _: None)
     done: list[int] = []
     together, run = ThreadPool(), Kernels([done.append], [2]).shared()
     together.run(shared(), run)
-    old = run.place
-    together._board[-1, 0] = old  # as a helper says that is still there
+    (helper,), old = together._helpers, run.place
+    together._board[0, 1, 0] = old  # as a helper says that is still there
     together.run(shared(), run)
     assert run.place != old
-    assert old in together._kept
-    for _ in range(2 * team.MOST_KEPT):
-        together.run(shared(), Kernels([done.append], [2]).shared())
-    assert old in together._kept
-    together._board[-1, 0] = 0
-    kept = [Kernels([done.append], [2]).shared() for _ in range(2 * team.MOST_KEPT)]
-    for other in kept:
+    assert set(helper.kept) == {old, run.place}
+    others = [Kernels([done.append], [2]).shared() for _ in range(8)]
+    for other in others:
         together.run(shared(), other)
-    while old in together._kept:  # the helper itself may have been there all the time
-        together.run(shared(), Kernels([done.append], [2]).shared())
-    assert len(together._kept) <= team.MOST_KEPT + 1
-    assert sorted(set(done)) == [0, 1]
+        assert set(helper.kept) == {old, other.place}
+    together._board[0, 1, 0] = 0
+    together.run(shared(), run)
+    assert set(helper.kept) == {run.place}
+    assert done == [0, 1] * 11
 
 
-def test_callers_from_several_threads_take_turns() -> None:
+def test_callers_from_several_threads_share_a_pool() -> None:
     together, counts = ThreadPool(), np.zeros(4, np.int64)
 
     def serve(i: int) -> None:
