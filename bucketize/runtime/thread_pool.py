@@ -1,9 +1,9 @@
-"""The threads of a process: the callers of executables, and helpers that run parts of their kernels.
+"""The threads of a process: those that call executables, and helpers that take part of the work.
 
-There is one pool for all executables. A call takes helpers that no other call has, and no more than
-there are cores beside those of all calls that go on; it never waits for one. A helper watches for
-some time after a run, then sleeps. The caller never waits for one that has begun nothing, so that a
-core that others use costs that core's help, and no more.
+All executables have them in common. A call takes helpers that no other call has, no more than there
+are cores beside those of the calls under way, and never waits for one. A helper watches for some
+time after a run, then sleeps. The caller never waits for one that has begun nothing, so that a core
+that others use costs that core's help, and no more.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class ThreadPool:
                 helper.lent = False
 
     def _lend(self, run: Run, share: Native, at: list[int], lent: list[_Helper]) -> None:
-        """Add to `lent` the helpers that a run gets; `at` are the places of runs that all are at."""
+        """Add to `lent` what a run gets; `at` has the place of the run that each helper is at."""
         if all(helper.asleep for helper in self._helpers):
             self._cores = cores()  # what the process may use is asked when nothing hurries
         taken = sum(helper.lent for helper in self._helpers)
