@@ -37,7 +37,7 @@ PAIRS: Sequence[tuple[Case, Case]] = (
 OURS: Case = ("bert-mini", {"B": 1, "S": 64})
 """What runs in turns with other libraries, and beside them."""
 THREADS = (1, 2)
-CALLS, ROUNDS = 20, 15
+CALLS, ROUNDS, BESIDE = 20, 15, 7
 EXTENT = 512  # of the matrices that other libraries multiply
 
 
@@ -85,7 +85,7 @@ def _calls(calls: Sequence[Call]) -> None:
 def beside(a: Call, b: Call) -> tuple[list[float], list[float]]:
     """What each serves while the other does, by what it serves alone, round by round."""
     one, other = list[float](), list[float]()
-    for _ in range(ROUNDS):
+    for _ in range(BESIDE):
         (alone,), (its,), both = rates([a]), rates([b]), rates([a, b])
         one.append(both[0] / alone)
         other.append(both[1] / its)

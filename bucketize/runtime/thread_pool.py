@@ -31,7 +31,7 @@ SPIN = "BUCKETIZE_SPIN_US"
 SPIN_US = 2000
 """How long a helper watches after a run: calls that follow sooner find it awake."""
 LINE_WORDS = 8  # of a cache line
-MOST_HELPERS = 1024  # more than a machine has cores
+MOST_THREADS = 1024  # of a call, on whatever machine
 
 
 def spin_ns() -> int:
@@ -148,7 +148,7 @@ class ThreadPool:
         self.calls.clear()
         self._lending = Lock()
         self._helpers: list[_Helper] = []
-        self._board = np.zeros((MOST_HELPERS, 2, LINE_WORDS), np.int64)
+        self._board = np.zeros((MOST_THREADS, 2, LINE_WORDS), np.int64)
         self._cores = 1
 
     def run(self, share: Native, run: Run) -> None:

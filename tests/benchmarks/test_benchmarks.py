@@ -198,6 +198,7 @@ def test_contention(monkeypatch: Patch, capsys: Output) -> None:
     monkeypatch.setattr(contention, "OURS", SMALL)
     monkeypatch.setattr(contexts, "SECONDS", 0.01)
     monkeypatch.setattr(contention, "ROUNDS", 2)
+    monkeypatch.setattr(contention, "BESIDE", 2)
     monkeypatch.setattr(contention, "THREADS", (1,))
     monkeypatch.setitem(contention.OTHERS, "nowhere", contention.numpy_product)
     contention.main()

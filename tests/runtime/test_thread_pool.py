@@ -409,6 +409,26 @@ def test_a_child_of_a_fork_in_the_midst_of_calls_has_a_pool_of_its_own(
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def test_a_program_for_more_threads_than_there_are_runs_on_those(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As compiled on a large machine, and loaded in a small container."""
+    monkeypatch.setattr(team, "cores", lambda: 3)
+    exe, x = net(3), np.ones((64, 256), np.float32)
+    exe.save(tmp_path / "net.bkt")
+    for module in ("loader", "runtime.thread_pool"):
+        monkeypatch.setattr(f"bucketize.{module}.cores", lambda: 1)
+    with pytest.warns(BucketizeWarning, match="compiled for 3 threads; this process may use 1, wh"):
+        loaded = bucketize.load(tmp_path / "net.bkt")
+    pool, parts = ThreadPool(), list[int]()
+    run = pool.run
+    monkeypatch.setattr(pool, "run", lambda share, it: (parts.extend(it.chunks), run(share, it)))
+    monkeypatch.setattr(state, "TEAM", pool)
+    np.testing.assert_array_equal(loaded.run(x)[0], exe.run(x)[0])
+    assert max(parts) == 3
+    assert not pool._helpers
+
+
 ENDS = """
 import sys, numpy, bucketize
 from bucketize.runtime.thread_pool import TEAM
