@@ -13,6 +13,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from threading import Lock, Semaphore, Thread
+from time import monotonic
 
 import numpy as np
 
@@ -27,11 +28,13 @@ from bucketize.op import Array
 ONE, NONE = np.array([1, 0]), np.array([0])
 """Orders: of a kernel that is alone, and of none at all."""
 WATCHING, RUNNING = 0, 1
+HELPERS = int(SHARE.helpers)  # members of enumerations take longer to find
 SPIN = "BUCKETIZE_SPIN_US"
 SPIN_US = 2000
 """How long a helper watches after a run: calls that follow sooner find it awake."""
 LINE_WORDS = 8  # of a cache line
 MOST_THREADS = 1024  # of a call, on whatever machine
+ASKED_S = 1.0  # how often it is asked which cores the process may use
 
 
 def spin_ns() -> int:
@@ -95,7 +98,7 @@ class Run:
         self.states.fill(0)
         for i, helper in enumerate(helpers):
             self.line[i] = helper.line
-        self.word[SHARE.helpers] = len(helpers)
+        self.word[HELPERS] = len(helpers)
         if self.is_cut:
             for copy, of in zip(self.copies, (self.order, self.chunks), strict=True):
                 copy[:] = of
@@ -115,10 +118,11 @@ class _Helper(Thread):
         self.kept: dict[int, object] = {}
         """The memory of the runs that it may be at, by their places."""
 
-    def lend(self, run: Run, at: int) -> None:
+    def lend(self, run: Run) -> None:
         """Have it watch, and keep what it will read, and what it still reads, being late."""
         self.lent = True
         if len(self.kept) != 1 or run.place not in self.kept:
+            at = self.lines[1, 0]
             self.kept = {place: memory for place, memory in self.kept.items() if place == at}
             self.kept[run.place] = run.memory
         if self.asleep:
@@ -149,36 +153,38 @@ class ThreadPool:
         self._lending = Lock()
         self._helpers: list[_Helper] = []
         self._board = np.zeros((MOST_THREADS, 2, LINE_WORDS), np.int64)
-        self._cores = 1
+        self._at = self._board.reshape(-1).data[LINE_WORDS :: 2 * LINE_WORDS]
+        """The place of the run that each helper is at."""
+        self._cores, self._asked_s = 1, -ASKED_S
 
     def run(self, share: Native, run: Run) -> None:
         """Call all kernels, one after the other; `share` is the code of `link.native.share`."""
         lent: list[_Helper] = []
         try:
             with self._lending:
-                at = self._board[: len(self._helpers), 1, 0].tolist()
-                if run.place in at:
+                if run.place in self._at[: len(self._helpers)].tolist():
                     run.renew()
                 if not run.alone:
-                    self._lend(run, share, at, lent)
+                    self._lend(run, share, lent)
             run.begin(lent)
             share(run.place)  # nothing can come between telling of the run and its end
         finally:
             for helper in lent:
                 helper.lent = False
 
-    def _lend(self, run: Run, share: Native, at: list[int], lent: list[_Helper]) -> None:
-        """Add to `lent` what a run gets; `at` has the place of the run that each helper is at."""
-        if all(helper.asleep for helper in self._helpers):
-            self._cores = cores()  # what the process may use is asked when nothing hurries
-        taken = sum(helper.lent for helper in self._helpers)
+    def _lend(self, run: Run, share: Native, lent: list[_Helper]) -> None:
+        """Add to `lent` the helpers that a run gets."""
+        now = monotonic()
+        if now - self._asked_s >= ASKED_S:
+            self._cores, self._asked_s = cores(), now
+        idle = [helper for helper in self._helpers if not helper.lent]
+        taken = len(self._helpers) - len(idle)
         room = min(run.threads, self._cores - taken - max(len(self.calls) - 1, 0)) - 1
-        while len(self._helpers) - taken < room and self._start(share):
-            at.append(0)
-        for helper, place in zip(self._helpers, at, strict=True):
-            if len(lent) < room and not helper.lent:
-                lent.append(helper)  # first: an interrupt leaves none lent to nobody
-                helper.lend(run, place)
+        while len(idle) < room and self._start(share):
+            idle.append(self._helpers[-1])
+        for helper in idle[: max(room, 0)]:
+            lent.append(helper)  # first: an interrupt leaves none lent to nobody
+            helper.lend(run)
 
     def _start(self, share: Native) -> bool:
         """Start another helper; whether the system has one."""

@@ -292,9 +292,10 @@ def test_a_call_is_under_way_until_it_returns_or_fails(monkeypatch: pytest.Monke
     assert not TEAM.calls
 
 
-def test_what_the_process_may_use_is_asked_again_when_all_sleep(
+def test_what_the_process_may_use_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, soon_asleep: None
 ) -> None:
+    monkeypatch.setattr(team, "ASKED_S", 0.0)
     monkeypatch.setattr(team, "cores", lambda: 2)
     done: list[int] = []
     pool, run = ThreadPool(), Kernels([lambda _: done.append(threading.get_ident())], [2]).shared()
