@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -271,11 +272,22 @@ WORKERS = 2
 LONG_S = 900.0  # only what hangs takes as long
 
 
+@contextmanager
+def forked_after(*imports: str) -> Iterator[None]:
+    """Dask's workers begin with these modules."""
+    context = distributed.utils.get_mp_context()  # it tells what else to import, the first time
+    context.set_forkserver_preload([*imports])
+    yield
+
+
 @pytest.fixture(scope="module")
 def local() -> Iterator[Any]:
+    """Its workers are forked by a process that has imported what they need: many are killed."""
     waits = dict.fromkeys(["connect", "tcp"], f"{LONG_S:g}s")
+    options = {f"distributed.comm.timeouts.{name}": of for name, of in waits.items()}
     with (
-        dask.config.set({f"distributed.comm.timeouts.{name}": of for name, of in waits.items()}),
+        dask.config.set({**options, "distributed.worker.multiprocessing-method": "forkserver"}),
+        forked_after(distributed.__name__, cluster_module.__name__),
         distributed.LocalCluster(
             processes=True, n_workers=WORKERS, threads_per_worker=1, dashboard_address=":0"
         ) as cluster,
