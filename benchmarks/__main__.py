@@ -15,7 +15,7 @@ from bucketize.cli.group import CommandGroup
 
 NAMES = (
     *("dispatch", "clones", "overhead", "newshape", "memory", "startup", "load"),
-    *("threads", "contexts", "invariant", "padding", "replay", "predict", "scale"),
+    *("threads", "contexts", "contention", "invariant", "padding", "replay", "predict", "scale"),
 )
 LONG = (
     *("bench", "grids", "payoff", "constants", "transfer"),

@@ -22,8 +22,8 @@ CASES = (
 SECONDS, ROUNDS = 1.0, 7
 
 
-def served(calls: Sequence[Callable[[], Any]]) -> float:
-    """Requests a second that callers in threads of their own get served."""
+def rates(calls: Sequence[Callable[[], Any]]) -> list[float]:
+    """Requests a second that callers in threads of their own get served, each."""
     counts = [0] * len(calls)
     end = time.perf_counter() + SECONDS
 
@@ -38,7 +38,8 @@ def served(calls: Sequence[Callable[[], Any]]) -> float:
         thread.start()
     for thread in threads:
         thread.join()
-    return sum(counts) / (time.perf_counter() - start)
+    elapsed = time.perf_counter() - start
+    return [count / elapsed for count in counts]
 
 
 def two_by_one(name: str, sizes: Mapping[str, int]) -> list[float]:
@@ -51,8 +52,8 @@ def two_by_one(name: str, sizes: Mapping[str, int]) -> list[float]:
         call()
     ratios = []
     for _ in range(ROUNDS):
-        one, two = served(calls[:1]), served(calls)
-        ratios.append(two / one)
+        one, two = rates(calls[:1]), rates(calls)
+        ratios.append(sum(two) / sum(one))
     return ratios
 
 

@@ -28,10 +28,9 @@ from bucketize.program.decide import decide, redecided
 from bucketize.program.program import Program
 from bucketize.program.weight_limit import limited
 from bucketize.progress import Tell, progress_bar, shown
-from bucketize.runtime.thread_pool import check_threads
+from bucketize.runtime.thread_pool import MOST_THREADS, check_threads
 
 EXECUTORS = ("auto", "graph", "vm")
-MOST_THREADS = 1024  # of a machine that is not at hand
 MUCH, LITTLE = 2, 8 << 20
 """Weights may be packed so many times as large, or so many bytes larger, without a word."""
 SHOWN = 3  # illegal clones that a warning names

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from bucketize.errors import ArgumentError, ProgramError
+from bucketize.errors import ArgumentError, ProgramError, warn
 from bucketize.executable import Executable
 from bucketize.link.image import Image
+from bucketize.machine.target import cores
 from bucketize.owner import open_to_others
 from bucketize.release import rest
-from bucketize.runtime.thread_pool import check_threads
+from bucketize.runtime.thread_pool import MOST_THREADS, check_threads
 from bucketize.save.container import File, sound
 from bucketize.save.read import SavedProgram
 
@@ -37,7 +38,7 @@ def load(path: str | Path, *, rebuild: bool = False, trusted: bool = False) -> E
 
     Raises:
         ArgumentError: no path.
-        CompileError: it was compiled for more threads than there are cores.
+        CompileError: it was compiled for more threads than any call has.
         ProgramError: the file is none of ours, damaged, of a newer format, of another processor or
             version, or others may write it.
 
@@ -49,7 +50,7 @@ def load(path: str | Path, *, rebuild: bool = False, trusted: bool = False) -> E
     with sound(path):
         stored = SavedProgram(file)
         reason = stored.foreign()
-        check_threads(stored.header["threads"])
+        _check_threads(path, stored.header["threads"])
         if reason is None and not rebuild:
             if not trusted:
                 _check_owner(file)
@@ -60,6 +61,13 @@ def load(path: str | Path, *, rebuild: bool = False, trusted: bool = False) -> E
     # The compiler is loaded by name, so that loading without it pays nothing for it.
     executable: Executable = rest("bucketize.compiler").rebuilt(stored.program())
     return executable
+
+
+def _check_threads(path: str | os.PathLike[str], threads: int) -> None:
+    """Refuse what no call has; warn of more than there are here, on which calls run as well."""
+    check_threads(threads, MOST_THREADS)
+    if threads > (here := cores()):
+        warn(f"{path} was compiled for {threads} threads; this process may use {here}, which work")
 
 
 def _check_owner(file: File) -> None:

@@ -32,14 +32,17 @@ STRIP = IntEnum("STRIP", "group states rows kernels", start=0)
 """RANGE lies behind these words."""
 ROUNDS = IntEnum("ROUNDS", "rounds places n_places walking walk number bases fixed", start=0)
 SHARE = IntEnum(
-    "SHARE", "what threads kernels order table stride chunks states apart board place", start=0
+    "SHARE",
+    "what threads kernels order table stride chunks states apart place lines helpers",
+    start=0,
 )
-"""Of a run; `apart` are the bytes between the states of the parts of two threads, `board` the
-address of the board's line that is to tell of it, or 0, `place` that of these words."""
-WATCH = IntEnum("WATCH", "what me board known patience", start=0)
-"""Of a helper, for the same kernel: the first word tells which of the two a block is. The board has
-lines: how many runs there were, the address of the one that goes on, and for each helper the one
-that it is at."""
+"""Of a run; `apart` are the bytes between the states of the parts of two threads, `place` the
+address of these words, `lines` that of the addresses of the lines of the helpers that take part."""
+WATCH = IntEnum("WATCH", "what line patience_ns", start=0)
+"""Of a helper, for the same kernel: the first word tells which of the two a block is. A helper has
+two lines of a cache: a CALL, which others write, and the address of the run that it is at."""
+CALL = IntEnum("CALL", "run me", start=0)
+"""The address of the run that a helper is to take part in, or 0; its number there."""
 
 # The rows of a plan's tables.
 CODE = IntEnum("CODE", "result function a b", start=0)

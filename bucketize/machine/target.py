@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bucketize.errors import unknown_name
 from bucketize.machine.present import ARM, TOLD, UNTOLD, present, system, system_of
+from bucketize.machine.quota import quota
 from bucketize.machine.speed import FAMILIES, TYPICAL, Speed
 
 VARIABLE = "BUCKETIZE_TARGET"
@@ -170,7 +171,11 @@ def _bytes(text: str) -> int:
 
 
 def cores() -> int:
-    """The cores that this process may use, where the system tells."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """The cores that this process may use: those of its affinity mask, within its quota of time.
+
+    Of a quota of 2.5 it is 2: a third thread would use the quota up before its period ends, and the
+    system would stop all three till then.
+    """
+    mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ()
+    count, limit = len(mine) or os.cpu_count() or 1, quota()
+    return count if limit is None else max(1, min(count, int(limit)))

@@ -19,6 +19,7 @@ from bucketize.call import arrange_inputs, bind_shapes, shapes_of
 from bucketize.dispatch.tree import original_of
 from bucketize.errors import ArgumentError, BucketizeError, CompileError, RaggedError, RequestsError
 from bucketize.ir import Module, Var
+from bucketize.machine.target import cores
 from bucketize.many.batched import GAIN, Batched
 from bucketize.many.costs import Costs
 from bucketize.many.deliver import Delivery, Done, Run
@@ -135,7 +136,7 @@ class Many:
 
     def _cheapest(self, inputs: Inputs, limits: CallLimits) -> tuple[Way, CallPlan]:
         """The way and its calls that are expected to end first; the usual one in doubt."""
-        threads, is_list = self.costs.program.threads, len(inputs) > 1
+        threads, is_list = min(self.costs.program.threads, cores()), len(inputs) > 1
         lanes = (1, threads) if threads > 1 and is_list and self.costs.are_told else (1,)
         ways = self.ways if is_list else self.ways[-1:]
         plans = [(w, plan) for w in ways for plan in self._plans(w, inputs, limits, lanes)]

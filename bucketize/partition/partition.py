@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from bucketize.compiler import MOST_THREADS
 from bucketize.dispatch.tree import is_dispatched, name_dims
 from bucketize.errors import ArgumentError, DispatchError, ShapeError, unknown_name, warn
 from bucketize.inspect.calibrate import calibrated
@@ -35,7 +34,7 @@ from bucketize.partition.grid import (
     searched,
 )
 from bucketize.partition.value import Frontier, Partition
-from bucketize.runtime.thread_pool import check_threads
+from bucketize.runtime.thread_pool import MOST_THREADS, check_threads
 from bucketize.traffic.value import Traffic
 from bucketize.types import Sizes, Symbol
 

@@ -40,10 +40,12 @@ from bucketize.program.program import Routine
 from bucketize.runtime.capture import CapturedCall, capture
 from bucketize.runtime.output import placed
 from bucketize.runtime.state import State
+from bucketize.runtime.thread_pool import TEAM
 from bucketize.traffic.counter import Cell, Tally
 from bucketize.traffic.latency import LONG_S, SAMPLED
 from bucketize.types import evaluate
 
+CALLS = TEAM.calls
 LARGEST = 1 << 62  # of an extent: sums of two stay within int64
 
 Registers: TypeAlias = dict[Atom, Value]
@@ -139,11 +141,14 @@ class Context:
         left = self._left
         begin = 0.0 if left else perf_counter()
         try:
+            CALLS.add(self)
             results = self.invoke(routine, arrays, into)
         except (RecursionError, ctypes.ArgumentError) as e:
             if is_too_deep(e):
                 raise too_deep() from e
             raise
+        finally:
+            CALLS.discard(self)
         tally = self._tally
         if is_request and tally is not None:
             # here, as to call what counts would cost as much as the count

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from bucketize.errors import KernelError, warn
 from bucketize.log.trial import Trial
@@ -136,6 +135,8 @@ def _with(target: Target, speed: Speed) -> Target:
 
 def _fitted(target: Target, kernels: Sequence[TaughtKernel], measured: Speed) -> Speed:
     """The speed for which models are nearest to some kernels, each counting the same."""
+    from scipy.optimize import least_squares
+
     first = np.log([getattr(target.speed, name) for name in NAMES])
     middle = np.log([getattr(measured, name) for name in NAMES])
     low, high = middle - np.log(BOUND), middle + np.log(BOUND)

@@ -18,6 +18,7 @@ from onnx_model import parse
 
 from benchmarks import (
     conformance,
+    contention,
     contexts,
     dispatch,
     grids,
@@ -190,6 +191,24 @@ def test_contexts(monkeypatch: Patch, capsys: Output) -> None:
     monkeypatch.setattr(contexts, "SECONDS", 0.01)
     contexts.main()
     assert re.search(r"^mlp +two contexts over one: .*x", capsys.readouterr().out)
+
+
+def test_contention(monkeypatch: Patch, capsys: Output) -> None:
+    monkeypatch.setattr(contention, "PAIRS", [(SMALL, ("mlp", {"N": 3}))])
+    monkeypatch.setattr(contention, "OURS", SMALL)
+    monkeypatch.setattr(contexts, "SECONDS", 0.01)
+    monkeypatch.setattr(contention, "ROUNDS", 2)
+    monkeypatch.setattr(contention, "BESIDE", 2)
+    monkeypatch.setattr(contention, "THREADS", (1,))
+    monkeypatch.setitem(contention.OTHERS, "nowhere", contention.numpy_product)
+    contention.main()
+    told = capsys.readouterr().out
+    assert re.search(
+        r"^mlp N=2 in turns with mlp N=3, 1 threads: \d\.\d+ \(.* \.\. .*\)$", told, re.M
+    )
+    assert re.search(r"^mlp N=2 in turns with numpy, 1 threads each: \d", told, re.M)
+    assert re.search(r"^mlp N=2 beside numpy, .*: it serves .*, the other .* of alone$", told, re.M)
+    assert "nowhere: not installed" in told
 
 
 def test_new_shapes(monkeypatch: Patch, capsys: Output) -> None:

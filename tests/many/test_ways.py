@@ -460,7 +460,9 @@ def threaded(mod: Module) -> Executable:
     return bucketize.compile(mod, threads=2)
 
 
-def test_calls_run_side_by_side_where_that_is_sooner(costs: Callable) -> None:
+def test_calls_run_side_by_side_where_that_is_sooner(
+    costs: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     exe = threaded(bucketize.ragged(bucketize.from_onnx(parse(ENCODER))))
     rng = np.random.default_rng(0)
     requests = [request_of(rng, int(n)) for n in rng.integers(1, 30, 40)]
@@ -474,6 +476,10 @@ def test_calls_run_side_by_side_where_that_is_sooner(costs: Callable) -> None:
     costs(lambda _, sizes, lanes: 1e-3 * sizes["tokens"] * (1.0 if lanes == 1 else 1.95))
     assert exe.plan_many(requests).lanes == 1
     assert exe.plan_many(requests[:1]).lanes == 1
+    costs(lambda _, sizes, lanes: 1e-3 * sizes["tokens"])
+    assert exe.plan_many(requests).lanes == 2
+    monkeypatch.setattr("bucketize.many.many.cores", lambda: 1)  # it was loaded on fewer
+    assert exe.plan_many(requests).lanes == 1
 
 
 def test_side_by_side_no_request_is_lost_with_another(costs: Callable) -> None:

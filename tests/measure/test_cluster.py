@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -271,11 +272,22 @@ WORKERS = 2
 LONG_S = 900.0  # only what hangs takes as long
 
 
+@contextmanager
+def forked_after(*imports: str) -> Iterator[None]:
+    """Dask's workers begin with these modules."""
+    context = distributed.utils.get_mp_context()  # it tells what else to import, the first time
+    context.set_forkserver_preload([*imports])
+    yield
+
+
 @pytest.fixture(scope="module")
 def local() -> Iterator[Any]:
+    """Its workers are forked by a process that has imported what they need: many are killed."""
     waits = dict.fromkeys(["connect", "tcp"], f"{LONG_S:g}s")
+    options = {f"distributed.comm.timeouts.{name}": of for name, of in waits.items()}
     with (
-        dask.config.set({f"distributed.comm.timeouts.{name}": of for name, of in waits.items()}),
+        dask.config.set({**options, "distributed.worker.multiprocessing-method": "forkserver"}),
+        forked_after(distributed.__name__, cluster_module.__name__),
         distributed.LocalCluster(
             processes=True, n_workers=WORKERS, threads_per_worker=1, dashboard_address=":0"
         ) as cluster,
@@ -499,60 +511,22 @@ class Processes:
             process.wait()
 
 
-@pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    processes = Processes(tmp_path)
-    try:
-        with connected(processes.address, LONG_S) as client:
-            client.wait_for_workers(1, timeout=LONG_S)
-        yield processes
-    finally:
+@pytest.fixture(scope="module")
+def started() -> Iterator[list[Processes]]:
+    started = list[Processes]()
+    yield started
+    for processes in started:
         processes.close()
 
 
-SCRIPT = """
-import sys
-from test_cluster import GRID, connected, module, tune
-def progress(told):
-    if told.done >= 2:
-        print("so many", flush=True)
-        sys.stdin.read()
-with connected(sys.argv[1]) as client:
-    options = {**GRID, "trials": 60, "progress": progress}
-    tune(module(), log=sys.argv[2], client=client, **options)
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_client_and_a_killed_scheduler_keep_the_rows(
-    processes: Processes, log: Path, tmp_path: Path
-) -> None:
-    command = [sys.executable, "-c", SCRIPT, processes.address, str(log)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    first = subprocess.Popen(command, env=paths, **pipes)
-    assert first.stdout is not None
-    assert first.stdout.readline() == b"so many\n"
-    first.kill()
-    first.communicate()
-    kept = rows(log)
-    assert 2 <= len(kept) < 60
-
-    def kill(progress: Any) -> None:
-        if len(rows(log)) > len(kept) + 3:
-            processes.scheduler.kill()
-
-    with connected(processes.address) as client, pytest.raises(GoneError) as e:
-        tune(module(), log=log, client=client, progress=kill, **{**GRID, "trials": 60})
-    assert "the Dask scheduler at tcp://127.0.0.1" in str(e.value)
-    (note,) = e.value.notes
-    added = len(rows(log)) - len(kept)
-    assert added > 3
-    assert (
-        note == f"{log} keeps the {added} trials of this session; the same call goes on from there"
-    )
-    assert rows(log)[: len(kept)] == kept
-    assert max(Counter(measured(log)).values()) == 1
+@pytest.fixture
+def processes(started: list[Processes], tmp_path_factory: pytest.TempPathFactory) -> Processes:
+    """Those that another test left, if it left them alive."""
+    if not started or started[-1].scheduler.poll() is not None:
+        started.append(Processes(tmp_path_factory.mktemp("dask")))
+        with connected(started[-1].address, LONG_S) as client:
+            client.wait_for_workers(1, timeout=LONG_S)
+    return started[-1]
 
 
 @pytest.mark.slow
@@ -568,3 +542,53 @@ def test_the_command_line_tunes_on_a_cluster(processes: Processes, tmp_path: Pat
     alone = CliRunner().invoke(main, [*args, "--host", "z80"])
     assert "--host is for --scheduler, but it is not used" in alone.output
     assert (wrong.exit_code, alone.exit_code) == (2, 2)
+
+
+SCRIPT = """
+import pickle, sys
+from bucketize.measure.cluster import connected
+from bucketize.tune.api import tune
+def progress(told):
+    if told.done >= 2:
+        print("so many", flush=True)
+        sys.stdin.read()
+with connected(sys.argv[1]) as client:
+    module, options = pickle.loads(bytes.fromhex(sys.stdin.readline()))
+    tune(module, log=sys.argv[2], client=client, progress=progress, **options)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_client_and_a_killed_scheduler_keep_the_rows(
+    processes: Processes, log: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", SCRIPT, processes.address, str(log)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    first = subprocess.Popen(command, env=paths, **pipes)
+    assert first.stdin is not None
+    assert first.stdout is not None
+    options = {**GRID, "trials": 60}
+    first.stdin.write(pickle.dumps((module(), options)).hex().encode() + b"\n")
+    first.stdin.flush()
+    assert first.stdout.readline() == b"so many\n"
+    first.kill()
+    first.communicate()
+    kept = rows(log)
+    assert 2 <= len(kept) < 60
+
+    def kill(progress: Any) -> None:
+        if len(rows(log)) > len(kept) + 3:
+            processes.scheduler.kill()
+
+    with connected(processes.address) as client, pytest.raises(GoneError) as e:
+        tune(module(), log=log, client=client, progress=kill, **options)
+    assert "the Dask scheduler at tcp://127.0.0.1" in str(e.value)
+    (note,) = e.value.notes
+    added = len(rows(log)) - len(kept)
+    assert added > 3
+    assert (
+        note == f"{log} keeps the {added} trials of this session; the same call goes on from there"
+    )
+    assert rows(log)[: len(kept)] == kept
+    assert max(Counter(measured(log)).values()) == 1

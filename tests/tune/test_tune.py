@@ -326,25 +326,28 @@ def test_a_worker_that_died_in_between_is_started_anew(log: Path, worker: Worker
 # --- interruptions -------------------------------------------------------------------------------
 
 SCRIPT = """
-import sys
+import pickle, sys
+from bucketize.measure.runner import Worker
+from bucketize.tune.api import tune
 import faulty
-from test_tune import LIMITS, Worker, module, tune
 log, trials = sys.argv[1], int(sys.argv[2])
+module, limits = pickle.loads(bytes.fromhex(sys.argv[3]))
 def progress(told):
     if told.done >= trials:
         print("so many", flush=True)
         sys.stdin.read()
 options = {"trials": 6, "search": "grid", "sizes": "middle", "progress": progress}
-with Worker(LIMITS, plugins=["faulty"], has_clock=False) as worker:
-    frame = tune(module(), log=log, measurer=worker, **options)
+with Worker(limits, plugins=["faulty"], has_clock=False) as worker:
+    frame = tune(module, log=log, measurer=worker, **options)
 print(len(frame))
 """
 
 
 def start(log: Path, trials: int = 99) -> subprocess.Popen[str]:
     """A session that after so many trials says so, and waits."""
+    given = pickle.dumps((module(), LIMITS)).hex()
     return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(log), str(trials)],
+        [sys.executable, "-c", SCRIPT, str(log), str(trials), given],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -871,7 +874,8 @@ def test_choosing_schedules_loads_neither_pandas_nor_the_search() -> None:
 
 def test_a_session_begins_without_what_only_the_search_needs() -> None:
     script = (
-        "import sys, bucketize.tune.api; late = ('numba', 'scipy.stats', 'skopt', 'sklearn');"
+        "import sys, bucketize.tune.api;"
+        "late = ('numba', 'scipy.optimize', 'scipy.stats', 'skopt', 'sklearn');"
         "print([name for name in late if name in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", script], text=True) == "[]\n"

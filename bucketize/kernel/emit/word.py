@@ -13,6 +13,9 @@ from bucketize.machine.present import ARM, system_of
 
 YIELD = ir.Constant(INT, 1)
 """The hint of Arm that this thread waits."""
+MONOTONIC = {"linux": 1, "darwin": 6}
+"""The number of the clock that only goes on, by operating system."""
+SECOND_NS = 1_000_000_000
 
 
 def least(w: Writer, x: ir.Value, y: ir.Value) -> ir.Value:
@@ -137,6 +140,17 @@ def pause(w: Writer) -> None:
 def give_way(w: Writer) -> None:
     """Let another thread have the core, if one waits for it."""
     w.builder.call(w.declare("sched_yield", INT, []), [])
+
+
+def now_ns(w: Writer) -> ir.Value:
+    """Nanoseconds of a clock that only goes on."""
+    b, (_, system) = w.builder, system_of(w.module.triple)
+    with b.goto_entry_block():
+        time = b.alloca(ir.ArrayType(WORD, 2))
+    clock = ir.Constant(INT, MONOTONIC.get(system, MONOTONIC["linux"]))
+    b.call(w.declare("clock_gettime", INT, [INT, POINTER]), [clock, time])
+    seconds, rest = (b.load(w.item(time, w.word(i), WORD_BYTES), typ=WORD) for i in range(2))
+    return b.add(b.mul(seconds, w.word(SECOND_NS)), rest)
 
 
 def _word(w: Writer, address: ir.Value) -> ir.Value:

@@ -1,4 +1,4 @@
-"""A table run by several threads: the caller, and helpers that watch for runs.
+"""A table run by several threads: the caller, and helpers that watch for calls.
 
 A thread takes its own part of a kernel, then those that nobody has begun, and waits until all are
 done. It waits for what has been begun only: a thread that comes late, or never, costs its help, and
@@ -6,8 +6,17 @@ nothing hangs.
 """
 
 from bucketize.kernel.emit.integer import entry
-from bucketize.kernel.emit.word import call_address, changed, exchanged, give_way, pause, seen, told
-from bucketize.link.block import COUNT, SHARE, WATCH, WORD
+from bucketize.kernel.emit.word import (
+    call_address,
+    changed,
+    exchanged,
+    give_way,
+    now_ns,
+    pause,
+    seen,
+    told,
+)
+from bucketize.link.block import CALL, COUNT, SHARE, WATCH, WORD
 
 FREE, BEGUN, DONE = 0, 1, 2  # a part of a kernel
 LINE = 64  # bytes: words that different threads write lie apart
@@ -33,7 +42,7 @@ def run_part(run: SHARE, first, last, part):
 def take_part(run: SHARE, me):
     """Run what is not begun. The states of a thread's parts lie on lines of their own."""
     n, order, chunks = run.order[COUNT], run.order + WORD, run.chunks
-    first = n if me >= run.threads else 0
+    first = 0
     while first < n:
         last, parts = first + 1, chunks[order[first]]
         while parts == 1 and last < n and chunks[order[last]] == 1:
@@ -53,36 +62,37 @@ def take_part(run: SHARE, me):
 
 
 def watch(helper: WATCH):
-    """Take part in all runs that this helper hears of, until it heard of none for some time.
+    """Take part in all runs that this helper is called to, until it was not for some time.
 
     What it is at stands in a word of its own, so that nobody takes that memory away.
     """
-    me, called, job = helper.me, helper.board, helper.board + LINE
-    mine, heard, looks = helper.board + (1 + me) * LINE, helper.known, 0
-    while looks < helper.patience:
-        if seen(called) == heard:
+    line, at = helper.line, helper.line + LINE
+    call, me = line + WORD * CALL.run, line + WORD * CALL.me
+    end, looks = now_ns() + helper.patience_ns, 0
+    while looks < LOOKS or now_ns() < end:
+        run = seen(call)
+        if run == 0:
             rest(looks)
             looks += 1
         else:
-            heard, looks = seen(called), 0
-            run = seen(job)
-            exchanged(mine, run)
-            if run != 0 and seen(job) == run:  # it is not over, and will be kept
-                take_part(run, me)
-            told(mine, 0)
-    helper.known = heard
+            exchanged(at, run)
+            if seen(call) == run:  # it is not over, and will be kept
+                take_part(run, seen(me))
+                changed(call, run, 0)
+            told(at, 0)
+            end, looks = now_ns() + helper.patience_ns, 0
 
 
 @entry
 def kernel(run: SHARE):
-    """Take part in a run, as its first thread or, if it has no board, alone; or watch for runs."""
+    """Take part in a run, as its first thread, with the helpers that it has; or watch for calls."""
     if run.what == 0:
         watch(run)
         return
-    job = run.board
-    if job != 0:
-        exchanged(job, run.place)
-        told(job - LINE, seen(job - LINE) + 1)
+    lines, place = run.lines, run.place
+    for i in range(run.helpers):
+        told(lines[i] + WORD * CALL.me, i + 1)
+        told(lines[i] + WORD * CALL.run, place)
     take_part(run, 0)
-    if job != 0:  # from here on no helper begins
-        exchanged(job, 0)
+    for i in range(run.helpers):  # from here on none begins
+        changed(lines[i] + WORD * CALL.run, place, 0)
