@@ -113,7 +113,7 @@ def main(debug: bool) -> None:
 COMMANDS = {
     "bucket": ("optimize", "partition", "merge", "traffic", "drift", "check_padding"),
     "command": (
-        *("demo", "zoo", "show", "tune", "compile", "export", "run", "serve", "profile"),
+        *("demo", "zoo", "show", "tune", "top", "compile", "export", "run", "serve", "profile"),
         *("bench", "analyze", "log", "dispatchers", "ops", "cache", "calibrate"),
     ),
 }
