@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pandas as pd
@@ -52,13 +52,15 @@ def importance(frame: pd.DataFrame) -> pd.DataFrame:
     require(frame, NEEDED, "load")
     rows, reasons = list[dict[str, Any]](), list[str]()
     for key, trials in _searched(frame).groupby(KERNELS, sort=False):
-        named = dict(zip(KERNELS, key, strict=True))
+        named = dict(zip(KERNELS, cast("tuple[Any, ...]", key), strict=True))
         reason, ranked = _ranked(trials)
         if reason:
             reasons.append(f"{named['template']}: {reason}")
         rows += [named | row for row in ranked]
     if not rows:
-        raise BucketizeError(f"no importance of knobs: {'; '.join(reasons) or 'no kernel was timed'}")
+        raise BucketizeError(
+            f"no importance of knobs: {'; '.join(reasons) or 'no kernel was timed'}"
+        )
     if reasons:
         warn(f"left out {'; '.join(reasons)}", UserWarning)
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -110,12 +112,13 @@ def _ranked(timed: pd.DataFrame) -> tuple[str, list[dict[str, Any]]]:
 
 def _numbers(tried: pd.DataFrame) -> Floats:
     """The values of knobs as numbers: words by their order, -1 what a schedule lacks."""
-    columns = []
-    for name in tried:
-        is_number = pd.api.types.is_numeric_dtype(tried[name])
-        numbers = tried[name] if is_number else pd.factorize(tried[name], sort=True)[0]
-        columns.append(pd.Series(numbers).astype("Float64").fillna(-1).to_numpy(float))
-    return np.column_stack(columns)
+    return np.column_stack([_as_numbers(tried[name]) for name in tried])
+
+
+def _as_numbers(column: pd.Series) -> Floats:
+    is_number = pd.api.types.is_numeric_dtype(column)
+    numbers = column if is_number else pd.Series(pd.factorize(column, sort=True)[0])
+    return numbers.astype("Float64").fillna(-1).to_numpy(float)
 
 
 def _extents(trials: pd.DataFrame) -> Floats:

@@ -96,7 +96,7 @@ def test_too_few_trials_are_refused_with_the_reason() -> None:
     alone = [trial(**{**vars(t), "shape": f"{i}x1"}) for i, t in enumerate(log)]
     with pytest.raises(BucketizeError, match="matmul: 0 of 72 trials have another schedule"):
         importance(trial_frame(alone))
-    with pytest.raises(BucketizeError, match="lacks shape, .*; expected one of `load`"):
+    with pytest.raises(BucketizeError, match=r"lacks shape, .*; expected one of `load`"):
         importance(pd.DataFrame({"host_cpu": [], "threads": [], "workload": []}))
 
 

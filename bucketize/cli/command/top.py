@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,10 +53,8 @@ def top(log: Path, once: bool) -> None:
 @contextmanager
 def ended_by_interrupt() -> Iterator[None]:
     """Ctrl-C is how a watch ends."""
-    try:
+    with suppress(KeyboardInterrupt):
         yield
-    except KeyboardInterrupt:
-        pass
 
 
 @dataclass
