@@ -89,7 +89,7 @@ def _ranked(timed: pd.DataFrame) -> tuple[str, list[dict[str, Any]]]:
         return f"{among} have another schedule at their shape, expected at least {LEAST}", []
     tried = knobs(trials)
     values = tried.nunique()
-    varied = [name for name in tried if values[name] > 1]
+    varied = [str(name) for name in tried if values[str(name)] > 1]
     if not varied:
         return f"no knob has a second value in {len(trials)} trials", []
     drops, explained = _drops(_numbers(tried[varied]), _extents(trials), trials["residual"])
@@ -105,27 +105,29 @@ def _ranked(timed: pd.DataFrame) -> tuple[str, list[dict[str, Any]]]:
             "trials": len(trials),
             "explained": explained,
         }
-        for name in tried
+        for name in map(str, tried)
     ]
     return "", sorted(rows, key=lambda row: -np.nan_to_num(row["share"]))
 
 
 def _numbers(tried: pd.DataFrame) -> Floats:
     """The values of knobs as numbers: words by their order, -1 what a schedule lacks."""
-    return np.column_stack([_as_numbers(tried[name]) for name in tried])
+    numbers: Floats = np.column_stack([_as_numbers(column) for _, column in tried.items()])
+    return numbers
 
 
-def _as_numbers(column: pd.Series) -> Floats:
+def _as_numbers(column: pd.Series[Any]) -> Floats:
     is_number = pd.api.types.is_numeric_dtype(column)
     numbers = column if is_number else pd.Series(pd.factorize(column, sort=True)[0])
-    return numbers.astype("Float64").fillna(-1).to_numpy(float)
+    return np.asarray(numbers.astype("Float64").fillna(-1), np.float64)
 
 
 def _extents(trials: pd.DataFrame) -> Floats:
     """The logarithms of the operands' extents; of those that fewer axes have, 0."""
     extents = [[n for shape in parse_shapes(text) for n in shape] for text in trials["shape"]]
     width = max(map(len, extents))
-    return np.log1p([row + [0] * (width - len(row)) for row in extents])
+    padded = np.array([row + [0] * (width - len(row)) for row in extents], np.float64)
+    return np.asarray(np.log1p(padded), np.float64)
 
 
 def _drops(tried: Floats, extents: Floats, residual: pd.Series) -> tuple[Floats, float]:

@@ -338,7 +338,7 @@ def test_an_engine_runs_for_several_callers(net: Path, name: str, threads: int) 
     x, y = np.ones((3, 4), np.float32), np.ones((3, 1), np.float32)
 
     def call(i: int) -> None:
-        s, d = made.callers[i]({"x": x * i, "y": y})
+        s, _ = made.callers[i]({"x": x * i, "y": y})
         np.testing.assert_array_equal(s, x * i + y)
 
     window([partial(call, 0), partial(call, 1)], 0.02)
@@ -415,7 +415,7 @@ def test_a_machine_that_tells_no_energy_says_why(tmp_path: Path) -> None:
     with pytest.raises(EnergyError, match="has no RAPL counter"):
         energy(tmp_path)
     (zone(tmp_path, "0", "package-0", 10) / "energy_uj").write_text("")
-    with pytest.raises(EnergyError, match="the energy counters cannot be read: .*; root may read"):
+    with pytest.raises(EnergyError, match=r"the energy counters cannot be read: .*; root may read"):
         energy(tmp_path)
 
 

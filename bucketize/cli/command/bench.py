@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -41,11 +42,6 @@ LATENCIES = {"min": "min_s", "mean": "mean_s", "p50": "time_s"} | {
 }
 RATES = {"calls/s": "calls_s", "rows/s": "rows_s", "J/call": "joules"}
 """Columns of the frame by their heads."""
-FORMATS: Mapping[str, Format] = {
-    **dict.fromkeys(LATENCIES, lambda seconds: f"{1e3 * seconds:.3f}"),
-    **dict.fromkeys(RATES, "{:.1f}".format),
-    "J/call": "{:.3g}".format,
-}
 
 
 def names(text: str) -> list[str]:
@@ -266,10 +262,16 @@ def shown(sizes: parameter.Sizes, frame: pd.DataFrame) -> str:
 
 def shown_calls(frame: pd.DataFrame) -> str:
     """How calls are distributed, in milliseconds, and how many there were a second."""
+    milliseconds: dict[str, Format] = dict.fromkeys(LATENCIES, lambda s: digits(1e3 * s))
     heads = {"latency [ms]": "engine", **LATENCIES, "calls": "calls", **RATES}
-    known = {head: column for head, column in heads.items() if column in frame}
-    rows = [{head: row[column] for head, column in known.items()} for row in records(frame)]
-    return table(rows, FORMATS)
+    present = {head: column for head, column in heads.items() if column in frame}
+    rows = [{head: row[column] for head, column in present.items()} for row in records(frame)]
+    return table(rows, milliseconds | dict.fromkeys(RATES, digits))
+
+
+def digits(value: float) -> str:
+    """A number with three digits, and all before the point."""
+    return f"{value:.{max(2 - math.floor(math.log10(value)), 0)}f}" if value > 0 else f"{value:g}"
 
 
 def ratio(row: dict[Any, Any]) -> dict[str, str | None]:
