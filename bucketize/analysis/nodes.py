@@ -119,9 +119,12 @@ class NodeComparison:
         if not new:
             return
         given = marked(self.model, new)
-        mine, other = self.mine(given, self.inputs), self.other(given, self.inputs)
-        by_name = {o.name: pair for o, *pair in zip(given.graph.output, mine, other, strict=True)}
-        self.differences |= {t: difference(*by_name[t], self.tolerance) for t in new}
+        names = [o.name for o in given.graph.output]
+        mine, other = (
+            dict(zip(names, side(given, self.inputs), strict=True))
+            for side in (self.mine, self.other)
+        )
+        self.differences |= {t: difference(mine[t], other[t], self.tolerance) for t in new}
 
     def differs(self, tensor: str) -> bool:
         """Whether the two make a tensor differently; what no node makes is the same."""
@@ -269,8 +272,8 @@ def single_node(model: ModelProto, node: NodeProto, arrays: Mapping[str, Array])
         (graph.input, inputs),
         (graph.output, outputs),
     ):
-        del kept[:]  # type: ignore[attr-defined]
-        kept.extend(what)  # type: ignore[attr-defined]
+        del kept[:]
+        kept.extend(what)
     del graph.value_info[:]
     return copy
 
