@@ -205,7 +205,7 @@ class NodeComparison:
                 "node": title(node),
                 "op": node.op_type,
                 "output": tensor,
-                **_cells(self.differences[tensor]),
+                **cells(self.differences[tensor]),
                 "inputs_agree": self._inputs_agree(node),
             }
             for node in self.nodes
@@ -224,7 +224,8 @@ class NodeComparison:
 COLUMNS = [*("node", "op", "output", "agrees", "absolute", "relative", "reason", "inputs_agree")]
 
 
-def _cells(its: Difference | None) -> dict[str, Any]:
+def cells(its: Difference | None) -> dict[str, Any]:
+    """The columns of a difference."""
     return asdict(its) if its else {"agrees": None, "reason": "no array"}
 
 

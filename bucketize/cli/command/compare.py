@@ -1,35 +1,40 @@
-"""`bucketize compare`: a model beside another engine, node by node."""
+"""`bucketize compare`: a model beside another engine, node by node, or kernel by kernel."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from bucketize.cli import parameter
+from bucketize.cli.command.run import check_options, opened, ready
 from bucketize.cli.echo import echo
 from bucketize.cli.model import (
     ZOO,
     NamedModel,
     dispatched,
+    is_saved,
     load_inputs,
     load_model,
     name_of,
     sizes_at,
 )
 from bucketize.cli.table import fitting, records, table
+from bucketize.errors import BucketizeError, ProgramError
 from bucketize.progress import progress_bar
 from bucketize.table import pairs, several, shortened
 
 if TYPE_CHECKING:
+    import pandas as pd
     from onnx import ModelProto, NodeProto
 
-    from bucketize.analysis.nodes import Difference, NodeComparison, Side
+    from bucketize.analysis.nodes import NodeComparison, Side, Tolerance
+    from bucketize.executable import Executable
     from bucketize.op import Array
 
 PLAIN, REFERENCE = "plain", "reference"
@@ -43,69 +48,209 @@ SHOWN = 20  # nodes that differ
 @parameter.input_option
 @click.option(
     "--against",
-    default="onnxruntime",
-    show_default=True,
-    metavar="ENGINE",
-    help="onnxruntime, openvino or mnn; plain: bucketize without -d, --log and --weights, sums by "
-    "their definition; reference: what the ops mean, computed one by one (slow).",
+    metavar="ENGINE|FILE.bkt",
+    help="onnxruntime (default), openvino or mnn; plain: bucketize without -d, --log and "
+    "--weights, sums by their definition; reference: what the ops of each kernel mean (slow; the "
+    "default of a saved program); or a saved program.",
 )
 @parameter.log_option
 @parameter.threads_option
-@click.option(
-    "--atol", type=click.FloatRange(min=0), default=1e-4, show_default=True, help="See above."
-)
-@click.option(
-    "--rtol", type=click.FloatRange(min=0), default=1e-3, show_default=True, help="See above."
-)
+@click.option("--atol", type=click.FloatRange(min=0), default=1e-4, show_default=True)
+@click.option("--rtol", type=click.FloatRange(min=0), default=1e-3, show_default=True)
 @click.option(
     "--bisect",
     is_flag=True,
-    help="Ask for one tensor at a time, by halving: the rest stays fused as it is.",
+    help="Of engines: ask for one tensor at a time, by halving; the rest stays fused as it is.",
 )
+@parameter.saved_options
 @parameter.json_option
-def compare(
-    model: str, bounds: list[parameter.Bound], as_json: bool, bisect: bool, **options: Any
-) -> None:
+def compare(model: str, bounds: list[parameter.Bound], as_json: bool, **options: Any) -> None:
     """Find the first node of MODEL whose output differs from another engine's.
 
-    Every tensor between two nodes becomes an output, in either engine, and they are compared on the
-    same arrays. Two numbers agree if they are at most ATOL + RTOL x the other's magnitude apart,
-    integers ATOL; NaN agrees with NaN alone, an infinity with the same one. The node that is told
-    differs while all of its inputs agree; it is then run by itself, on the other engine's inputs.
-    Exit code 1 where something differs.
+    Two numbers agree if they are at most ATOL + RTOL x the other's magnitude apart, integers ATOL;
+    NaN agrees with NaN alone, an infinity with the same one. Exit code 1 where something differs.
 
-    A clone of a model with more outputs is another one: what --log has confirmed of a clone does
-    not apply to it.
+    Beside an engine every tensor between two nodes becomes an output, in either of them. The node
+    that is told differs while all of its inputs agree; it is then run by itself, on the other
+    engine's inputs. A clone with more outputs is another one, of which no --log speaks.
+
+    Beside the reference, or another program, kernels are looked at as they run, with -d and --log:
+    each beside what its ops mean on the operands that it had, or beside the kernel of the same ops
+    and shapes. MODEL may be a saved program then.
 
     \b
     Examples:
       bucketize compare zoo:mlp --at N=3
       bucketize compare net.onnx --at N=3 --against openvino --atol 1e-5 --rtol 1e-4
-      bucketize compare net.onnx --at N=3 --weights int8 --against plain
-      bucketize compare net.onnx -d log --at N=3 --bisect
+      bucketize compare net.onnx --at N=3 --weights int8 --against plain --bisect
+      bucketize compare net.onnx -d log --log t.csv --at N=3 --against reference
+      bucketize compare new.bkt --at N=3 --against old.bkt
     """
+    check_options(model)
+    against = options["against"] or (REFERENCE if is_saved(model) else "onnxruntime")
+    compared = of_kernels if against == REFERENCE or is_saved(against) else of_nodes
+    findings = list(compared(model, bounds, {**options, "against": against}))
+    facts = [finding.facts for finding in findings]
+    echo(json.dumps(facts, indent=2) if as_json else "\n\n".join(map(str, findings)))
+    if any(finding.differs for finding in findings):
+        click.get_current_context().exit(1)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a comparison at some sizes has come to."""
+
+    sizes: parameter.Sizes
+    tolerance: Tolerance
+    frame: pd.DataFrame
+    """The tensors, those that differ among them."""
+    first: str | None
+    """The first node that differs, if one is known."""
+    notes: Sequence[str]
+    """What is to be said of it."""
+
+    @property
+    def bad(self) -> pd.DataFrame:
+        """The tensors that differ."""
+        return self.frame[self.frame["agrees"].map(lambda agrees: agrees is False)]
+
+    @property
+    def differs(self) -> bool:
+        """Whether there are any."""
+        return len(self.bad) > 0
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The same for scripts."""
+        return {
+            "sizes": self.sizes,
+            **asdict(self.tolerance),
+            "agrees": not self.differs,
+            "first": self.first,
+            "notes": list(self.notes),
+            "tensors": records(self.frame),
+        }
+
+    def __str__(self) -> str:
+        tolerance, bad = self.tolerance, self.bad
+        within = f"within {tolerance.atol:g} + {tolerance.rtol:g} x magnitude"
+        of = several(len(self.frame), "tensor")
+        agree = f"{len(self.frame) - len(bad)} of {of} agree {within}"
+        lines = [f"{pairs(self.sizes)}: {agree}".removeprefix(": "), *self.notes]
+        lines += [table([shown(row) for row in records(bad[:SHOWN])])] if len(bad) else []
+        lines += [f"and {len(bad) - SHOWN} more"] if len(bad) > SHOWN else []
+        return "\n".join(map(fitting, lines))
+
+
+def shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A tensor that differs."""
+    return {
+        "node": shortened(row["node"]),
+        "op": row["op"],
+        "output": shortened(row["output"]),
+        "absolute": row["reason"] or f"{row['absolute']:.2e}",
+        "relative": f"{row['relative']:.2e}",
+        "inputs agree": {True: "yes", False: "no", None: None}[row["inputs_agree"]],
+    }
+
+
+# --- kernels as they run -------------------------------------------------------------------------
+
+
+def of_kernels(
+    model: str, bounds: list[parameter.Bound], options: dict[str, Any]
+) -> Iterator[Finding]:
+    """What kernels come to, at each --at."""
+    from bucketize.analysis.kernels import beside_another, beside_meaning
+    from bucketize.analysis.nodes import Tolerance
+    from bucketize.inspect.observe import observe
+
+    parameter.refuse("kernels are compared as they run", {"bisect": "is for engines"})
+    tolerance = Tolerance(options["atol"], options["rtol"])
+    given = load_inputs(options["inputs"])
+    loaded, exe, points = ready(model, bounds, given, options)
+    against = None if options["against"] == REFERENCE else opened(options["against"], options)
+    for sizes in points:
+        with progress_bar(f"comparing {pairs(sizes)}".strip()):
+            arrays = loaded.inputs(sizes, given)
+            kernels = observe(exe.image, [arrays[name] for name in exe.inputs])
+            frame = beside_meaning(kernels, tolerance)
+            if against is not None:
+                check_inputs(against, exe)
+                others = observe(against.image, [arrays[name] for name in against.inputs])
+                frame = beside_another(kernels, others, tolerance)
+        yield finding_of_kernels(sizes, tolerance, frame, len(kernels))
+
+
+def check_inputs(one: Executable, other: Executable) -> None:
+    """Raise an error of programs that take other inputs."""
+    if set(one.inputs) != set(other.inputs):
+        theirs = ", ".join(one.inputs)
+        raise ProgramError(f"the inputs differ: {', '.join(other.inputs)}, and {theirs}")
+
+
+def finding_of_kernels(
+    sizes: parameter.Sizes, tolerance: Tolerance, frame: pd.DataFrame, count: int
+) -> Finding:
+    """What is told of kernels: those of a saved program have no names of nodes, but numbers."""
+    finding = Finding(sizes, tolerance, frame, None, [])
+    told_of = frame["output"].nunique()
+    notes = [f"{told_of} of {several(count, 'kernel')} compared"]
+    if not finding.differs:
+        return replace(finding, notes=notes)
+    row = finding.bad.iloc[0]
+    name = f"{row['node']} ({row['op']}), by kernel {row['output']}"
+    return replace(finding, first=row["node"], notes=[*notes, f"first to differ: {name}"])
+
+
+# --- nodes beside another engine -----------------------------------------------------------------
+
+
+def of_nodes(
+    model: str, bounds: list[parameter.Bound], options: dict[str, Any]
+) -> Iterator[Finding]:
+    """What nodes come to beside another engine, at each --at."""
     from bucketize.analysis.engines import engine_of
 
-    if options["against"] not in (PLAIN, REFERENCE):
+    if is_saved(model):
+        raise click.UsageError(
+            f"{model} is a saved program, which other engines do not take: --against reference, "
+            "or another one"
+        )
+    if options["against"] != PLAIN:
         engine_of(options["against"])  # what is not there is said before anything is compiled
     given = load_inputs(options["inputs"])
     loaded = load_model(model, bounds)
-    points = sizes_at(loaded, options["points"], given)
-    proto = proto_of(model)
-    findings = []
+    points, proto = sizes_at(loaded, options["points"], given), proto_of(model)
     for sizes in points:
         with progress_bar(f"comparing {pairs(sizes)}".strip()):
-            comparison = comparison_of(loaded, proto, {**options, "points": points}, sizes, given)
-            first = comparison.bisect() if bisect else comparison.all_at_once()
-            alone = [] if first is None else comparison.alone(first)
-        findings.append(Finding(sizes, comparison, first, alone))
-    echo(
-        json.dumps([f.facts for f in findings], indent=2)
-        if as_json
-        else "\n\n".join(map(str, findings))
-    )
-    if any(f.differs for f in findings):
-        click.get_current_context().exit(1)
+            its = comparison_of(loaded, proto, {**options, "points": points}, sizes, given)
+            first = its.bisect() if options["bisect"] else its.all_at_once()
+            yield finding_of_nodes(sizes, its, first)
+
+
+def finding_of_nodes(
+    sizes: parameter.Sizes, its: NodeComparison, first: NodeProto | None
+) -> Finding:
+    """What is told of nodes: the first that differs is run by itself."""
+    from bucketize.analysis.nodes import title
+
+    finding = Finding(sizes, its.tolerance, its.frame, None, [])
+    if first is None:
+        hidden = "an output differs, but not where every tensor is one: try --bisect"
+        return replace(finding, notes=[hidden] if finding.differs else [])
+    name = f"{title(first)} ({first.op_type})"
+    note = f"first to differ, on inputs that agree: {name}; by itself it {alone(its, first)}"
+    return replace(finding, first=title(first), notes=[note])
+
+
+def alone(its: NodeComparison, node: NodeProto) -> str:
+    """What a node does where it is a model of its own."""
+    try:
+        agrees = all(d is None or d.agrees for d in its.alone(node))
+    except BucketizeError as e:
+        return f"cannot be run: {e.message}"
+    return "agrees, so what is around it plays a part" if agrees else "differs, too"
 
 
 def proto_of(model: str) -> ModelProto:
@@ -158,11 +303,6 @@ def other_side(loaded: NamedModel, against: str, threads: int) -> Side:
 
         return compile(read(loaded, proto, EXACT).module, threads=threads, lazy=True).run(**inputs)
 
-    def reference(proto: ModelProto, inputs: Mapping[str, Array]) -> Sequence[Any]:
-        from bucketize.interpret import evaluate_module
-
-        return evaluate_module(read(loaded, proto, EXACT).module, **inputs)
-
     def engine(proto: ModelProto, inputs: Mapping[str, Array]) -> Sequence[Any]:
         import onnx
 
@@ -173,7 +313,7 @@ def other_side(loaded: NamedModel, against: str, threads: int) -> Side:
             onnx.save(proto, path)
             return session(against, path, threads).run(inputs)
 
-    return {PLAIN: plain, REFERENCE: reference}.get(against, engine)
+    return plain if against == PLAIN else engine
 
 
 EXACT = {"precision": "exact"}
@@ -189,71 +329,3 @@ def read(loaded: NamedModel, proto: ModelProto, reading: Mapping[str, Any]) -> N
     bounds = {} if is_part else loaded.bounds
     module = from_onnx(proto, bounds=bounds, **reading)
     return NamedModel(name_dims(module.main).params, module, bounds, loaded.name, loaded.zoo)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What a comparison has come to."""
-
-    sizes: parameter.Sizes
-    comparison: NodeComparison
-    first: NodeProto | None
-    """The first node that differs, if one does."""
-    alone: Sequence[Difference | None]
-    """How its outputs differ where it is a model of its own."""
-
-    @property
-    def differs(self) -> bool:
-        """Whether anything does."""
-        return any(d is not None and not d.agrees for d in self.comparison.differences.values())
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The same for scripts."""
-        from bucketize.analysis.nodes import title
-
-        return {
-            "sizes": self.sizes,
-            **asdict(self.comparison.tolerance),
-            "agrees": not self.differs,
-            "first": None if self.first is None else title(self.first),
-            "alone": [None if d is None else asdict(d) for d in self.alone],
-            "nodes": records(self.comparison.frame),
-        }
-
-    def __str__(self) -> str:
-        frame = self.comparison.frame
-        tolerance = self.comparison.tolerance
-        bad = frame[frame["agrees"] == False]  # noqa: E712  missing is neither
-        within = f"within {tolerance.atol:g} + {tolerance.rtol:g} x magnitude"
-        agree = f"{len(frame) - len(bad)} of {several(len(frame), 'tensor')} agree {within}"
-        lines = [f"{pairs(self.sizes)}: {agree}".removeprefix(": "), *self.told()]
-        if len(bad):
-            lines.append(table([shown(row) for row in records(bad[:SHOWN])]))
-        if len(bad) > SHOWN:
-            lines.append(f"and {len(bad) - SHOWN} more")
-        return "\n".join(map(fitting, lines))
-
-    def told(self) -> list[str]:
-        """The node, and what it does by itself."""
-        from bucketize.analysis.nodes import title
-
-        if self.first is None:
-            lost = "an output differs, but not where every tensor is one: try --bisect"
-            return [lost] if self.differs else []
-        name = f"{title(self.first)} ({self.first.op_type})"
-        agrees = all(d is None or d.agrees for d in self.alone)
-        alone = "agrees, so what is around it plays a part" if agrees else "differs, too"
-        return [f"first to differ, on inputs that agree: {name}; by itself it {alone}"]
-
-
-def shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A tensor that differs."""
-    return {
-        "node": shortened(row["node"]),
-        "op": row["op"],
-        "output": shortened(row["output"]),
-        "absolute": row["reason"] or f"{row['absolute']:.2e}",
-        "relative": f"{row['relative']:.2e}",
-        "inputs agree": {True: "yes", False: "no", None: None}[row["inputs_agree"]],
-    }
