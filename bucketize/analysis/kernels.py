@@ -45,8 +45,8 @@ def beside_another(
 def _paired(
     kernels: Sequence[ObservedKernel], others: Sequence[ObservedKernel]
 ) -> Iterator[tuple[int, ObservedKernel, ObservedKernel]]:
-    keys = [[_key(kernel) for kernel in of] for of in (kernels, others)]
-    for block in SequenceMatcher(None, *keys, autojunk=False).get_matching_blocks():
+    mine, theirs = ([_key(kernel) for kernel in of] for of in (kernels, others))
+    for block in SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks():
         for k in range(block.size):
             yield block.a + k, kernels[block.a + k], others[block.b + k]
 

@@ -1,28 +1,28 @@
 """What each kernel of a call makes, as it runs in its clone, beside what its ops mean.
 
-Segments are linked anew with what kernels make as results, so that each stays in memory of its own;
-kernels, schedules and fusion are those of the program. What is written inside of another tensor, as
-the operands of a concat are, is told with that one.
+Kernels, schedules, fusion and the places of tensors are those of the program; each kernel is called
+by itself, over its whole extent, and its operands and results are read where they lie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+import ctypes
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
+
+from bucketize.inspect.row import RowState
 from bucketize.interpret import compute
-from bucketize.ir import Atom, Binding, Const, Var
-from bucketize.kernel.object import Kernel
-from bucketize.link.image import Image, Supply
+from bucketize.ir import Atom, Const
+from bucketize.link.image import Image
 from bucketize.link.memory import Lent
-from bucketize.link.plan import Plan
-from bucketize.link.planner import launch_of, plan_of
 from bucketize.op import Array, Value
 from bucketize.program.instruction import KernelCall, Segment
-from bucketize.program.program import Program
 from bucketize.runtime.state import State
 from bucketize.runtime.vm import Context
+from bucketize.types import evaluate
 
 
 @dataclass(frozen=True)
@@ -40,38 +40,11 @@ class ObservedKernel:
     """What its ops mean, on the operands that it had."""
 
 
-def observe(image: Image, arrays: Sequence[Value], function: str = "main") -> list[ObservedKernel]:
-    """The kernels of a call of a function, in the order in which they run."""
-    context = _ObservedContext(Image(image.program, _Planned(image.program, image.supply)))
-    context.enter(image.program.routines[function], arrays)
+def observe(image: Image, arrays: Sequence[Value]) -> list[ObservedKernel]:
+    """The kernels of a call of `main`, in the order in which they run."""
+    context = _ObservedContext(image)
+    context.enter(image.program.routines["main"], arrays)
     return context.seen
-
-
-@dataclass(frozen=True)
-class _Planned:
-    """A supply that plans what it is asked for; all else is another one's."""
-
-    program: Program
-    supply: Supply
-
-    def core(self, name: str) -> Kernel:
-        return self.supply.core(name)
-
-    def plan(self, segment: Segment) -> Plan:
-        launch = partial(launch_of, target=self.program.target)
-        return plan_of(segment, self.program.threads, launch)
-
-    def kernel(self, name: str) -> Kernel:
-        return self.supply.kernel(name)
-
-    def constant(self, value: Array, call: KernelCall | None, argument: int) -> Array:
-        return self.supply.constant(value, call, argument)
-
-    def kernels(self) -> dict[str, Kernel]:
-        return self.supply.kernels()
-
-    def constant_bytes(self) -> int:
-        return self.supply.constant_bytes()
 
 
 class _ObservedContext(Context):
@@ -85,76 +58,52 @@ class _ObservedContext(Context):
         return _ObservedState(segment, self.image, self.lent, self.seen)
 
 
-class _ObservedState(State):
-    """A segment of which a run gives what its kernels make, too."""
+class _ObservedState(RowState):
+    """A segment whose kernels are looked at before and after they run."""
 
     def __init__(
         self, segment: Segment, image: Image, lent: Lent, seen: list[ObservedKernel]
     ) -> None:
-        super().__init__(_laid_open(segment), image, lent)
-        self.first, self.seen = len(segment.fn.results), seen
+        super().__init__(segment, image, lent)
+        self.forbid_strips()
+        self.seen = seen
 
-    @property
-    def undivided(self) -> bool:
-        """No captured call passes `run` by."""
-        return False
-
-    def run(self, arrays: Sequence[Array], into: Mapping[int, Array] | None = None) -> list[Array]:
-        results = super().run(arrays, into)
+    def run_kernels(self) -> None:
         assert self.sizes is not None
         sizes = dict(zip(self.plan.symbols, self.sizes, strict=True))
-        env = dict(zip(self.segment.fn.results, results, strict=True))
-        inputs = dict(zip(self.segment.fn.params, arrays, strict=True))
-        self.seen += _kernels(self.segment, inputs, env, sizes)
-        return results[: self.first]
+        for row in self.rows:
+            call = self.segment.rows[row]
+            first = row * self.plan.threads * self.plan.width
+            outs = call.binding.outs
+            expected = compute(call.binding, self._operands(call, first + len(outs), sizes), sizes)
+            self.calls[row]()
+            got = [self._read(out, first + k, sizes) for k, out in enumerate(outs)]
+            self.seen.append(_observed(call, got, expected))
+
+    def _operands(self, call: KernelCall, first: int, sizes: Mapping[str, int]) -> list[Value]:
+        """The operands, whose addresses are in words from the `first` on."""
+        words = {atom: first + k for k, atom in enumerate(call.args)}
+        return [
+            a.value if isinstance(a, Const) else self._read(a, words[a], sizes)
+            for a in call.binding.args
+        ]
+
+    def _read(self, atom: Atom, word: int, sizes: Mapping[str, int]) -> Array:
+        """A copy of what is at the address in a word; its rows may lie apart."""
+        shape = tuple(evaluate(d, sizes) for d in atom.type.shape)
+        if not math.prod(shape):
+            return np.empty(shape, atom.type.dtype)
+        pitch = self.segment.place(atom).pitch
+        row = 1 if not shape else shape[-1] if pitch is None else evaluate(pitch, sizes)
+        extents = (*shape[1:-1], row, 1)  # of what is behind each axis
+        size = atom.type.dtype.itemsize
+        strides = [math.prod(extents[i:]) * size for i in range(len(shape))]
+        span = size + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+        memory = ctypes.string_at(int(self.table[word]), span)
+        return np.ndarray(shape, atom.type.dtype, memory, strides=strides).copy()
 
 
-def _laid_open(segment: Segment) -> Segment:
-    """The segment with what its kernels make as results, where nothing else moves by that."""
-    made = [o for call in segment.calls for o in call.binding.outs]
-    own = [o for o in made if segment.root(o) is o and o not in segment.fn.results]
-    whole = _with_results(segment, own)
-    if _runs_as(whole, segment):
-        return whole
-    for out in own:
-        more = _with_results(segment, [out])
-        if _runs_as(more, segment):
-            segment = more
-    return segment
-
-
-def _with_results(segment: Segment, more: Sequence[Var]) -> Segment:
-    fn = segment.fn
-    return Segment(replace(fn, results=(*fn.results, *more)), segment.every)
-
-
-def _runs_as(one: Segment, other: Segment) -> bool:
-    """Whether two segments run the same kernels on rows that lie as far apart."""
-    if one.calls != other.calls:
-        return False
-    return all(one.pitches(call) == other.pitches(call) for call in one.calls)
-
-
-def _kernels(
-    segment: Segment,
-    inputs: Mapping[Atom, Value],
-    results: Mapping[Atom, Value],
-    sizes: Mapping[str, int],
-) -> Iterator[ObservedKernel]:
-    """What was seen of each kernel, beside what its ops mean."""
-    calls = {call.binding.outs[0]: call.at(sizes) for call in segment.calls}
-    env = dict(inputs)
-    for b in segment.fn.body:
-        operands = [a.value if isinstance(a, Const) else env[a] for a in b.args]
-        expected = compute(b, operands, sizes)
-        env.update({o: results.get(o, e) for o, e in zip(b.outs, expected, strict=True)})
-        if b.outs[0] in calls and all(o in results for o in b.outs):
-            yield _observed(b, calls[b.outs[0]], [results[o] for o in b.outs], expected)
-
-
-def _observed(
-    b: Binding, call: KernelCall, got: Sequence[Array], expected: Sequence[Value]
-) -> ObservedKernel:
-    ops = "+".join(inner.op.name for inner in call.workload.body.body)
-    name = "+".join(b.origin) or ops
+def _observed(call: KernelCall, got: Sequence[Array], expected: Sequence[Value]) -> ObservedKernel:
+    ops = "+".join(b.op.name for b in call.workload.body.body)
+    name = "+".join(call.binding.origin) or ops
     return ObservedKernel(name, ops, call.implementation.template, got, expected)
