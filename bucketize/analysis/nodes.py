@@ -15,8 +15,11 @@ import numpy as np
 import pandas as pd
 from onnx import AttributeProto, ModelProto, NodeProto, ValueInfoProto, helper
 
+from bucketize.errors import EngineError
 from bucketize.op import Array
 
+NOTHING = np.empty(0)
+"""In the place of what is a constant."""
 Side: TypeAlias = Callable[[ModelProto, Mapping[str, Array]], Sequence[Any]]
 """From a model and its inputs to its outputs, in their order."""
 
@@ -180,14 +183,14 @@ class NodeComparison:
         """How far a node's outputs are apart where it is a model of its own.
 
         Both engines have it run on what the other one has made of its inputs.
+
+        Raises EngineError if one of these is no array, or an engine does not run it.
         """
-        needed = [t for t in reads(node) if t in self.makers]
-        given = marked(self.model, needed)
-        values = self.other(given, self.inputs)
-        inputs = {
-            **self.inputs,
-            **dict(zip((o.name for o in given.graph.output), values, strict=True)),
-        }
+        given = marked(self.model, [t for t in reads(node) if t in self.makers])
+        names, values = [o.name for o in given.graph.output], self.other(given, self.inputs)
+        inputs = {**self.inputs, **dict(zip(names, values, strict=True))}
+        if lists := [t for t in reads(node) if not isinstance(inputs.get(t, NOTHING), np.ndarray)]:
+            raise EngineError(f"{title(node)} reads {', '.join(lists)}, which is no array")
         single = single_node(self.model, node, inputs)
         its = {i.name: inputs[i.name] for i in single.graph.input}
         results = zip(self.mine(single, its), self.other(single, its), strict=True)

@@ -20,6 +20,7 @@ from bucketize.analysis.nodes import (
     reads,
     single_node,
 )
+from bucketize.errors import EngineError
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 
@@ -225,3 +226,21 @@ def test_when_others_agree() -> None:
     apart = difference(X, X[:2], Tolerance())
     assert apart == Difference(False, INF, INF, "shape (3, 4) for (2, 4)")
     assert difference([X], [X], Tolerance()) is None
+
+
+def test_what_is_no_array_is_not_compared() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        list (float[N, 4] x) => (float[M, 4] y) {
+            a = Neg(x)  s = SequenceConstruct(a, x)  y = ConcatFromSequence<axis=0>(s)
+        }
+    """)
+    its = NodeComparison(model, {"x": X}, faulty("y"), side)
+    first = its.all_at_once()
+    assert first is not None
+    assert list(first.output) == ["y"]
+    row = its.frame.set_index("output").loc["s"]
+    assert row["agrees"] is None
+    assert row["reason"] == "no array"
+    with pytest.raises(EngineError, match="y reads s, which is no array"):
+        its.alone(first)
