@@ -62,7 +62,7 @@ def importance(frame: pd.DataFrame) -> pd.DataFrame:
             f"no importance of knobs: {'; '.join(reasons) or 'no kernel was timed'}"
         )
     if reasons:
-        warn(f"left out {'; '.join(reasons)}", UserWarning)
+        warn(f"left out {'; '.join(reasons)}")
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

@@ -12,7 +12,7 @@ import pytest
 from test_log import trial
 
 from bucketize.analysis import importance
-from bucketize.errors import BucketizeError
+from bucketize.errors import BucketizeError, BucketizeWarning
 from bucketize.log.frame import trial_frame
 from bucketize.log.trial import CLONE, Trial, schedule_hash, schedule_json
 
@@ -107,7 +107,7 @@ def test_what_no_knob_explains_is_left_out_with_a_warning() -> None:
     ]
     log = log_of(lambda s, n: int(s["nr"]))
     expected = "left out rows: its knobs explain nothing of 72 trials that were held out"
-    with pytest.warns(UserWarning, match=expected):
+    with pytest.warns(BucketizeWarning, match=expected):
         frame = importance(trial_frame(log + noise))
     assert set(frame["template"]) == {"matmul"}
     same = [

@@ -97,7 +97,7 @@ def compare(model: str, bounds: list[parameter.Bound], as_json: bool, **options:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ComparisonReport:
     """What a comparison at some sizes has come to."""
 
     sizes: parameter.Sizes
@@ -159,7 +159,7 @@ def shown(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def of_kernels(
     model: str, bounds: list[parameter.Bound], options: dict[str, Any]
-) -> Iterator[Finding]:
+) -> Iterator[ComparisonReport]:
     """What kernels come to, at each --at."""
     from bucketize.analysis.kernels import beside_another, beside_meaning
     from bucketize.analysis.nodes import Tolerance
@@ -191,9 +191,9 @@ def check_inputs(one: Executable, other: Executable) -> None:
 
 def finding_of_kernels(
     sizes: parameter.Sizes, tolerance: Tolerance, frame: pd.DataFrame, count: int
-) -> Finding:
+) -> ComparisonReport:
     """What is told of kernels: those of a saved program have no names of nodes, but numbers."""
-    finding = Finding(sizes, tolerance, frame, None, [])
+    finding = ComparisonReport(sizes, tolerance, frame, None, [])
     told_of = frame["output"].nunique()
     notes = [f"{told_of} of {several(count, 'kernel')} compared"]
     if not finding.differs:
@@ -208,7 +208,7 @@ def finding_of_kernels(
 
 def of_nodes(
     model: str, bounds: list[parameter.Bound], options: dict[str, Any]
-) -> Iterator[Finding]:
+) -> Iterator[ComparisonReport]:
     """What nodes come to beside another engine, at each --at."""
     from bucketize.analysis.engines import engine_of
 
@@ -231,11 +231,11 @@ def of_nodes(
 
 def finding_of_nodes(
     sizes: parameter.Sizes, its: NodeComparison, first: NodeProto | None
-) -> Finding:
+) -> ComparisonReport:
     """What is told of nodes: the first that differs is run by itself."""
     from bucketize.analysis.nodes import title
 
-    finding = Finding(sizes, its.tolerance, its.frame, None, [])
+    finding = ComparisonReport(sizes, its.tolerance, its.frame, None, [])
     if first is None:
         hidden = "an output differs, but not where every tensor is one: try --bisect"
         return replace(finding, notes=[hidden] if finding.differs else [])

@@ -15,12 +15,12 @@ import click
 
 from bucketize.cli.echo import echo
 from bucketize.cli.table import fitting, table
-from bucketize.log.log import Tail
 from bucketize.progress import span
 from bucketize.table import pairs, several, shortened
 
 if TYPE_CHECKING:
     from bucketize.analysis.course import Course
+    from bucketize.log.log import Tail
     from bucketize.log.trial import Trial
 
 LOOK_S = 1.0  # between two looks at the log
@@ -42,6 +42,8 @@ def top(log: Path, once: bool) -> None:
       bucketize top trials.csv
       bucketize top trials.csv --once
     """
+    from bucketize.log.log import Tail
+
     view = View(Tail(log))
     view.look()
     if not once:
