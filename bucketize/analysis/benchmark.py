@@ -61,7 +61,6 @@ class Measured:
     """By engine, the worst relative difference of its outputs from another one's."""
     machine: Machine = field(default_factory=Machine)
     """What else was done at that time."""
-
     joules: Mapping[str, float] = field(default_factory=dict)
     """By engine, of a call, where that was asked for."""
 
@@ -129,24 +128,25 @@ def measured(
     callers = _callers(runs, inputs)
     if not isinstance(rounds, int) or rounds < 1:
         raise ArgumentError(f"rounds: expected at least 1, got {rounds!r}")
-    calls = {name: of[0] for name, of in callers.items()}
     has_windows = any(len(of) > 1 for of in callers.values())
     with shown(progress, progress_bar("timing")) as tell:
         turns_each = LEAST if has_windows else rounds
         step = steps(tell, len(runs) * (1 + effort.warmup + turns_each))
-        before = {name: announced(_late(call, pause_s), step, name) for name, call in calls.items()}
+        before = {
+            name: announced(_late(of[0], pause_s), step, name) for name, of in callers.items()
+        }
         errors = cross_checked({name: call() for name, call in before.items()})
+        rests = {name: announced(_late(_nothing, pause_s), step, name) for name in callers}
+        if not has_windows:
+            interleaved(before, least=effort.warmup)
         with watched() as watch:
-            rests = {name: announced(_late(_nothing, pause_s), step, name) for name in calls}
+            turns: Mapping[str, Sequence[Window]]
             if has_windows:
                 turns = _windows(callers, rests, rounds, effort)
             else:
-                interleaved(before, least=effort.warmup)
-                # each after one of its own: caches are its own, the threads of the last sleep
-                times = interleaved(calls, least=rounds, enough_s=effort.duration_s, before=before)
-                turns = {name: [Window((s,), s) for s in taken] for name, taken in times.items()}
+                turns = _calls(callers, before, rounds, effort)
             watch.rounds({name: [t.per_call_s for t in of] for name, of in turns.items()})
-            joules = _joules(turns, callers, rests, effort)
+        joules = _joules(turns, callers, rests, effort)
     return Measured(turns, errors, watch.machine, joules)
 
 
@@ -163,6 +163,18 @@ def _callers(
     if len({*counts.values()}) > 1 or not all(counts.values()):
         raise ArgumentError(f"runs: expected as many callers of each engine, got {counts}")
     return {name: [partial(run, inputs) for run in of] for name, of in several.items()}
+
+
+def _calls(
+    callers: Mapping[str, Sequence[Call]], before: Mapping[str, Call], rounds: int, effort: Effort
+) -> dict[str, list[Window]]:
+    """A call in each turn, each after one of its own.
+
+    So caches are its own, and the threads of the engine before have gone to sleep.
+    """
+    calls = {name: of[0] for name, of in callers.items()}
+    times = interleaved(calls, least=rounds, enough_s=effort.duration_s, before=before)
+    return {name: [Window((s,), s) for s in taken] for name, taken in times.items()}
 
 
 def _windows(

@@ -21,7 +21,7 @@ def beside_meaning(kernels: Sequence[ObservedKernel], tolerance: Tolerance) -> p
     rows = [
         {**_named(i, kernel), **cells(difference(got, expected, tolerance)), "inputs_agree": True}
         for i, kernel in enumerate(kernels)
-        for got, expected in zip(kernel.got, kernel.expected, strict=True)
+        for got, expected in zip(kernel.got, kernel.meaning(), strict=True)
     ]
     return pd.DataFrame(rows, columns=COLUMNS)
 

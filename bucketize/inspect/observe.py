@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -36,8 +37,8 @@ class ObservedKernel:
     """The name of its template."""
     got: Sequence[Array]
     """Its results."""
-    expected: Sequence[Value]
-    """What its ops mean, on the operands that it had."""
+    meaning: Callable[[], Sequence[Value]]
+    """What its ops make of the operands that it had."""
 
 
 def observe(image: Image, arrays: Sequence[Value]) -> list[ObservedKernel]:
@@ -75,10 +76,11 @@ class _ObservedState(RowState):
             call = self.segment.rows[row]
             first = row * self.plan.threads * self.plan.width
             outs = call.binding.outs
-            expected = compute(call.binding, self._operands(call, first + len(outs), sizes), sizes)
+            operands = self._operands(call, first + len(outs), sizes)
             self.calls[row]()
             got = [self._read(out, first + k, sizes) for k, out in enumerate(outs)]
-            self.seen.append(_observed(call, got, expected))
+            meaning = partial(compute, call.binding, operands, sizes)
+            self.seen.append(_observed(call, got, meaning))
 
     def _operands(self, call: KernelCall, first: int, sizes: Mapping[str, int]) -> list[Value]:
         """The operands, whose addresses are in words from the `first` on."""
@@ -103,7 +105,9 @@ class _ObservedState(RowState):
         return np.ndarray(shape, atom.type.dtype, memory, strides=strides).copy()
 
 
-def _observed(call: KernelCall, got: Sequence[Array], expected: Sequence[Value]) -> ObservedKernel:
+def _observed(
+    call: KernelCall, got: Sequence[Array], meaning: Callable[[], Sequence[Value]]
+) -> ObservedKernel:
     ops = "+".join(b.op.name for b in call.workload.body.body)
     name = "+".join(call.binding.origin) or ops
-    return ObservedKernel(name, ops, call.implementation.template, got, expected)
+    return ObservedKernel(name, ops, call.implementation.template, got, meaning)

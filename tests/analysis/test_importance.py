@@ -5,15 +5,19 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from test_log import trial
 
 from bucketize.analysis import importance
+from bucketize.cli.group import main
 from bucketize.errors import BucketizeError, BucketizeWarning
 from bucketize.log.frame import trial_frame
+from bucketize.log.log import append
 from bucketize.log.trial import CLONE, Trial, schedule_hash, schedule_json
 
 SCHEDULES = [
@@ -115,3 +119,21 @@ def test_what_no_knob_explains_is_left_out_with_a_warning() -> None:
     ]
     with pytest.raises(BucketizeError, match="matmul: no knob has a second value in 72 trials"):
         importance(trial_frame(same))
+
+
+def test_the_command_tells_shares_and_trials(tmp_path: Path) -> None:
+    log = tmp_path / "t.csv"
+    for one in log_of(lambda s, n: int(s["nr"]) * n, rows=(4, 64)):
+        append(log, one)
+    result = CliRunner().invoke(main, ["analyze", str(log), "--frame", "importance"])
+    assert result.exit_code == 0, result.output
+    head, first, *_ = result.stdout.splitlines()
+    assert head.split() == ["template", "knob", "share", "values", "trials", "explained"]
+    assert first.split()[:2] == ["matmul", "nr"]
+    assert first.split()[-2] == "48"
+    assert "kc" in result.stdout
+    few = tmp_path / "few.csv"
+    append(few, trial(template="matmul"))
+    refused = CliRunner().invoke(main, ["analyze", str(few), "--frame", "importance"])
+    assert refused.exit_code == 2
+    assert "error: no importance of knobs: matmul: 0 of 1 trials have another" in refused.output

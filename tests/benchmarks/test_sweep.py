@@ -26,8 +26,8 @@ from benchmarks.side import DISPATCHED, PEERS, TUNED, Sides, Ways
 from bucketize import zoo
 from bucketize.analysis import ENGINES, Session, session
 from bucketize.analysis.benchmark import OURS, Measured
-from bucketize.analysis.stream import Window
 from bucketize.analysis.engines import Engine, Run
+from bucketize.analysis.stream import Window
 from bucketize.cli.command.bench import missing
 from bucketize.errors import BucketizeError, EngineError
 from bucketize.machine.host import host

@@ -1319,6 +1319,7 @@ def test_a_benchmark_tells_scripts(run: Run) -> None:
     of = told["points"][1]["engines"][0]
     assert of["rows_s"] == pytest.approx(2 * of["calls_s"])
     assert (told["streams"], told["threads"], told["mode"]) == (1, 2, None)
+    assert (told["energy"] is None) == (told["no_energy"] is not None)
 
 
 @pytest.mark.parametrize(("mode", "streams", "threads"), [("latency", 1, 2), ("throughput", 2, 1)])

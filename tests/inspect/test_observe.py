@@ -135,7 +135,9 @@ def test_rounds_of_a_loop_are_seen_each() -> None:
 
 
 def kernel(op: str, values: list[float]) -> ObservedKernel:
-    return ObservedKernel(f"node {op}", op, "template", [np.array(values)], [np.array(values)])
+    return ObservedKernel(
+        f"node {op}", op, "template", [np.array(values)], lambda: [np.array(values)]
+    )
 
 
 def test_kernels_of_two_programs_are_paired_in_order() -> None:

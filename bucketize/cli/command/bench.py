@@ -150,7 +150,8 @@ def bench(
             benched.append((sizes, frame))
     if as_json:
         how = {name: options[name] for name in ("streams", "threads", "mode")}
-        echo(json.dumps({**how, **facts(benched, sessions), "no_energy": why or None}, indent=2))
+        energy = {"energy": counters and counters.names, "no_energy": why or None}
+        echo(json.dumps({**how, **energy, **facts(benched, sessions)}, indent=2))
         return
     report(benched, sessions)
     if why:

@@ -89,10 +89,10 @@ def compare(model: str, bounds: list[parameter.Bound], as_json: bool, **options:
     check_options(model)
     against = options["against"] or (REFERENCE if is_saved(model) else "onnxruntime")
     compared = of_kernels if against == REFERENCE or is_saved(against) else of_nodes
-    findings = list(compared(model, bounds, {**options, "against": against}))
-    facts = [finding.facts for finding in findings]
-    echo(json.dumps(facts, indent=2) if as_json else "\n\n".join(map(str, findings)))
-    if any(finding.differs for finding in findings):
+    reports = list(compared(model, bounds, {**options, "against": against}))
+    facts = [report.facts for report in reports]
+    echo(json.dumps(facts, indent=2) if as_json else "\n\n".join(map(str, reports)))
+    if any(report.differs for report in reports):
         click.get_current_context().exit(1)
 
 
@@ -169,17 +169,20 @@ def of_kernels(
     tolerance = Tolerance(options["atol"], options["rtol"])
     given = load_inputs(options["inputs"])
     loaded, exe, points = ready(model, bounds, given, options)
-    against = None if options["against"] == REFERENCE else opened(options["against"], options)
+    against = [] if options["against"] == REFERENCE else [opened(options["against"], options)]
+    for other in against:
+        check_inputs(other, exe)
     for sizes in points:
         with progress_bar(f"comparing {pairs(sizes)}".strip()):
             arrays = loaded.inputs(sizes, given)
-            kernels = observe(exe.image, [arrays[name] for name in exe.inputs])
-            frame = beside_meaning(kernels, tolerance)
-            if against is not None:
-                check_inputs(against, exe)
-                others = observe(against.image, [arrays[name] for name in against.inputs])
-                frame = beside_another(kernels, others, tolerance)
-        yield finding_of_kernels(sizes, tolerance, frame, len(kernels))
+            kernels, *others = (
+                observe(its.image, [arrays[name] for name in its.inputs]) for its in (exe, *against)
+            )
+            if others:
+                frame = beside_another(kernels, others[0], tolerance)
+            else:
+                frame = beside_meaning(kernels, tolerance)
+        yield report_of_kernels(sizes, tolerance, frame, len(kernels))
 
 
 def check_inputs(one: Executable, other: Executable) -> None:
@@ -189,18 +192,18 @@ def check_inputs(one: Executable, other: Executable) -> None:
         raise ProgramError(f"the inputs differ: {', '.join(other.inputs)}, and {theirs}")
 
 
-def finding_of_kernels(
+def report_of_kernels(
     sizes: parameter.Sizes, tolerance: Tolerance, frame: pd.DataFrame, count: int
 ) -> ComparisonReport:
     """What is told of kernels: those of a saved program have no names of nodes, but numbers."""
-    finding = ComparisonReport(sizes, tolerance, frame, None, [])
+    report = ComparisonReport(sizes, tolerance, frame, None, [])
     told_of = frame["output"].nunique()
     notes = [f"{told_of} of {several(count, 'kernel')} compared"]
-    if not finding.differs:
-        return replace(finding, notes=notes)
-    row = finding.bad.iloc[0]
+    if not report.differs:
+        return replace(report, notes=notes)
+    row = report.bad.iloc[0]
     name = f"{row['node']} ({row['op']}), by kernel {row['output']}"
-    return replace(finding, first=row["node"], notes=[*notes, f"first to differ: {name}"])
+    return replace(report, first=row["node"], notes=[*notes, f"first to differ: {name}"])
 
 
 # --- nodes beside another engine -----------------------------------------------------------------
@@ -226,22 +229,22 @@ def of_nodes(
         with progress_bar(f"comparing {pairs(sizes)}".strip()):
             its = comparison_of(loaded, proto, {**options, "points": points}, sizes, given)
             first = its.bisect() if options["bisect"] else its.all_at_once()
-            yield finding_of_nodes(sizes, its, first)
+            yield report_of_nodes(sizes, its, first)
 
 
-def finding_of_nodes(
+def report_of_nodes(
     sizes: parameter.Sizes, its: NodeComparison, first: NodeProto | None
 ) -> ComparisonReport:
     """What is told of nodes: the first that differs is run by itself."""
     from bucketize.analysis.nodes import title
 
-    finding = ComparisonReport(sizes, its.tolerance, its.frame, None, [])
+    report = ComparisonReport(sizes, its.tolerance, its.frame, None, [])
     if first is None:
         hidden = "an output differs, but not where every tensor is one: try --bisect"
-        return replace(finding, notes=[hidden] if finding.differs else [])
+        return replace(report, notes=[hidden] if report.differs else [])
     name = f"{title(first)} ({first.op_type})"
     note = f"first to differ, on inputs that agree: {name}; by itself it {alone(its, first)}"
-    return replace(finding, first=title(first), notes=[note])
+    return replace(report, first=title(first), notes=[note])
 
 
 def alone(its: NodeComparison, node: NodeProto) -> str:
@@ -308,9 +311,11 @@ def other_side(loaded: NamedModel, against: str, threads: int) -> Side:
 
         from bucketize.analysis import session
 
+        copy = onnx.ModelProto()
+        copy.CopyFrom(proto)  # of what is saved so the weights are gone
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"{loaded.name}.onnx"
-            onnx.save(proto, path)
+            onnx.save(copy, path, save_as_external_data=True, location="weights")
             return session(against, path, threads).run(inputs)
 
     return plain if against == PLAIN else engine
