@@ -141,7 +141,14 @@ def test_a_watch_ends_when_the_session_is_over(log: Path) -> None:
     follow(view, wait)
     assert looks == [50, 70, 90, 110][: len(looks)]
     assert seconds[0] == 130
-    assert "its time is up since 0:00:30" in view.line
+    assert view.line.endswith(
+        "over: 0:01:45 from its first row to its last, the last row 0:00:25 ago"
+    )
+
+
+def test_what_was_begun_in_time_may_take_longer(log: Path) -> None:
+    append(log, row(95))
+    assert view_at(log, 103).line.endswith("the last row 0:00:08 ago, 0:00:03 over")
 
 
 def test_of_a_session_without_a_limit_nobody_knows_the_end(log: Path) -> None:
@@ -174,5 +181,9 @@ def test_on_a_terminal_the_view_is_drawn_anew(log: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("TERM", "xterm")
     with command.shown(view_at(log, 10)):
         pass
-    assert "1 trial of 1 task" in terminal.getvalue()
+    shown = terminal.getvalue()
+    assert "1 trial of 1 task" in shown
+    assert re.search(
+        r"\n *main +\S+ +matmul +1 +0 +1.00 +1.00 *\r?\n", shown.replace("\x1b[2K", "")
+    )
     assert "\x1b[2J" not in terminal.getvalue()  # nobody's text is obeyed

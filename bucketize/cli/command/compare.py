@@ -136,10 +136,11 @@ class ComparisonReport:
         within = f"within {tolerance.atol:g} + {tolerance.rtol:g} x magnitude"
         of = several(len(self.frame), "tensor")
         agree = f"{len(self.frame) - len(bad)} of {of} agree {within}"
-        lines = [f"{pairs(self.sizes)}: {agree}".removeprefix(": "), *self.notes]
+        head = f"{pairs(self.sizes)}: {agree}".removeprefix(": ")
+        lines = list(map(fitting, [head, *self.notes]))
         lines += [table([shown(row) for row in records(bad[:SHOWN])])] if len(bad) else []
         lines += [f"and {len(bad) - SHOWN} more"] if len(bad) > SHOWN else []
-        return "\n".join(map(fitting, lines))
+        return "\n".join(lines)
 
 
 def shown(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,8 +241,7 @@ def report_of_nodes(
 
     report = ComparisonReport(sizes, its.tolerance, its.frame, None, [])
     if first is None:
-        hidden = "an output differs, but not where every tensor is one: try --bisect"
-        return replace(report, notes=[hidden] if report.differs else [])
+        return report
     name = f"{title(first)} ({first.op_type})"
     note = f"first to differ, on inputs that agree: {name}; by itself it {alone(its, first)}"
     return replace(report, first=title(first), notes=[note])

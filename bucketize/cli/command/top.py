@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,14 +98,10 @@ class View:
     def text(self) -> str:
         """All of it."""
         if self.course is None:
-            return waiting(self.tail.path)
-        parts = [
-            f"{self.tail.path}: {pairs(self.course.about, ', ')}",
-            self.line,
-            *gained(self.course),
-            *failing(self.course),
-        ]
-        return "\n".join(map(fitting, parts))
+            return fitting(waiting(self.tail.path))
+        head = [f"{self.tail.path}: {pairs(self.course.about, ', ')}", self.line]
+        lines = map(fitting, [*head, *gained(self.course)])
+        return "\n".join([*lines, *tasks(self.course), *map(fitting, failing(self.course))])
 
 
 def follow(view: View, wait: Callable[[float], None] = time.sleep) -> None:
@@ -171,18 +167,24 @@ def counted(course: Course) -> str:
 
 def timed(course: Course, now: datetime) -> str:
     """When it began, when it wrote its last row, and how long it may go on."""
-    since = span((now - course.begun).total_seconds())
-    quiet = f"the last row {span((now - course.last).total_seconds())} ago"
-    left_s = course.left_at(now)
+    quiet = f"the last row {seconds(now - course.last)} ago"
+    if course.is_over(now):
+        return (
+            f"over: {seconds(course.last - course.begun)} from its first row to its last, {quiet}"
+        )
+    so_far, left_s = f"{seconds(now - course.begun)} so far, {quiet}", course.left_at(now)
     if left_s is None:
-        return f"{since} so far, {quiet}, no limit of time"
-    return f"{since} so far, {quiet}, " + (
-        f"{span(left_s)} left" if left_s >= 0 else f"its time is up since {span(-left_s)}"
-    )
+        return f"{so_far}, no limit of time"
+    return f"{so_far}, {span(left_s)} left" if left_s >= 0 else f"{so_far}, {span(-left_s)} over"
+
+
+def seconds(length: timedelta) -> str:
+    """How long something took."""
+    return span(length.total_seconds())
 
 
 def gained(course: Course) -> Iterator[str]:
-    """What the best of each task gains, and what was confirmed of it."""
+    """What the best of all tasks gains, and what was confirmed of it."""
     if len(course.tasks):
         yield f"kernels at their best so far, each once: {course.gain:.3f} of the defaults' time"
     if len(course.clones):
@@ -190,6 +192,10 @@ def gained(course: Course) -> Iterator[str]:
         least = course.clones["ratio"].min()
         of = several(len(course.clones), "clone")
         yield f"confirmed: {faster} of {of} faster than on defaults, the best {least:.3f} of them"
+
+
+def tasks(course: Course) -> Iterator[str]:
+    """A table of the tasks that take most, and how many more there are."""
     rows = [
         {
             "function": row["function"],
@@ -197,13 +203,13 @@ def gained(course: Course) -> Iterator[str]:
             "op": row["op"],
             "tried": row["tried"],
             "failed": row["failed"],
-            "best": f"{row['relative']:.2f}",
-            "share": f"{row['share']:.2f}",
+            "best": row["relative"],
+            "share": row["share"],
         }
         for row in course.tasks[:TASKS].to_dict("records")
     ]
     if rows:
-        yield table(rows)
+        yield table(rows, dict.fromkeys(("best", "share"), "{:.2f}".format))
     if (more := len(course.tasks) - TASKS) > 0:
         yield f"and {several(more, 'task')} that take less"
 
