@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,15 @@ from bucketize.errors import BucketizeError, BucketizeWarning
 from bucketize.log.frame import trial_frame
 from bucketize.log.log import append
 from bucketize.log.trial import CLONE, Trial, schedule_hash, schedule_json
+
+
+@pytest.fixture(autouse=True)
+def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked here is clear to a few."""
+    module = sys.modules["bucketize.analysis.importance"]  # whose name is the function's, too
+    monkeypatch.setattr(module, "TREES", 15)
+    monkeypatch.setattr(module, "REPEATS", 3)
+
 
 SCHEDULES = [
     {"mr": mr, "nr": nr, "kc": 64, "copy": copy}
