@@ -135,6 +135,10 @@ class EngineError(BucketizeError):
     """An engine to compare with that is not installed, or does not take the model."""
 
 
+class EnergyError(BucketizeError):
+    """A machine that does not tell the energy which it takes."""
+
+
 class BucketizeWarning(UserWarning):
     """What a user ought to know though nothing fails, and what to do about it."""
 

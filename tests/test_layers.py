@@ -101,6 +101,7 @@ def test_imports_point_up_the_table(path: Path) -> None:
 LATE = {  # names; rich; matplotlib; scikit-learn, scipy and scikit-optimize
     "bucketize/__init__.py",
     "bucketize/progress.py",
+    "bucketize/analysis/importance.py",
     "bucketize/analysis/plot.py",
     "bucketize/tune/refine.py",
     "bucketize/tune/residual.py",

@@ -20,6 +20,7 @@ from bucketize.analysis.frame import (
     trade_off,
     versus_oracle,
 )
+from bucketize.analysis.importance import importance
 from bucketize.analysis.plot import (
     plot_gain,
     plot_latency,
@@ -44,6 +45,7 @@ __all__ = [
     "chrome_trace",
     "confirmed",
     "failures",
+    "importance",
     "knobs",
     "load",
     "measure_trade_off",

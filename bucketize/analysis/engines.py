@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -38,6 +39,13 @@ class Session:
     version: str
     settings: str
     run: Run
+    others: Sequence[Run] = ()
+    """For further callers, each beside the first in a thread of its own."""
+
+    @property
+    def callers(self) -> Sequence[Run]:
+        """What each caller runs."""
+        return (self.run, *self.others)
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,8 @@ class Engine:
     """Its name for pip."""
     start: Callable[[Path, int], tuple[Run, str]]
     """From a model and a number of threads to what runs it, and the settings in words."""
+    streams: Callable[[Path, int, int], tuple[Sequence[Run], str]] | None = None
+    """The same for so many callers, each with these threads; without it each starts its own."""
 
     @property
     def is_installed(self) -> bool:
@@ -66,6 +76,7 @@ def session(
     model: str | Path,
     threads: int = 1,
     *,
+    streams: int = 1,
     progress: Tell | bool | None = None,
     engines: Mapping[str, Engine] | None = None,
 ) -> Session:
@@ -74,7 +85,8 @@ def session(
     Args:
         name: of the engine.
         model: the path of an ONNX file.
-        threads: that it may use.
+        threads: that it may use, for each of its callers.
+        streams: callers at the same time.
         progress: told what goes on; True shows a bar on stderr.
         engines: those to choose from, by default `ENGINES`.
 
@@ -90,15 +102,23 @@ def session(
     engine, path = engine_of(name, engines), _path(model)
     with shown(progress, progress_bar("starting")) as tell:
         steps(tell, 1)(name)
-        run, settings = _started(name, engine, path, threads)
+        runs, settings = _started(name, engine, path, threads, streams)
 
-    def guarded(inputs: Mapping[str, Array]) -> Sequence[Array]:
+    def guarded(run: Run, inputs: Mapping[str, Array]) -> Sequence[Array]:
         try:
             return run(inputs)
         except Exception as e:
             raise EngineError(f"{name} does not run {path.name}: {e}") from e
 
-    return Session(name, version(engine.package), f"{threads_text(threads)}, {settings}", guarded)
+    first, *others = (partial(guarded, run) for run in runs)
+    settings = f"{streams_text(streams, threads)}, {settings}"
+    return Session(name, version(engine.package), settings, first, others)
+
+
+def streams_text(streams: int, threads: int) -> str:
+    """`4 streams of 1 thread`; of one, its threads."""
+    text = threads_text(threads)
+    return text if streams == 1 else f"{streams} streams of {text}"
 
 
 def _path(model: str | Path) -> Path:
@@ -108,10 +128,15 @@ def _path(model: str | Path) -> Path:
     return Path(model)
 
 
-def _started(name: str, engine: Engine, path: Path, threads: int) -> tuple[Run, str]:
+def _started(
+    name: str, engine: Engine, path: Path, threads: int, streams: int
+) -> tuple[Sequence[Run], str]:
     try:
         with _quiet():
-            return engine.start(path, threads)
+            if streams > 1 and engine.streams is not None:
+                return engine.streams(path, threads, streams)
+            started = [engine.start(path, threads) for _ in range(streams)]
+            return [run for run, _ in started], started[0][1]
     except Exception as e:  # whatever the engine raises
         raise EngineError(f"{name} does not take {path.name}: {e}") from e
 
@@ -164,20 +189,38 @@ def _onnxruntime(model: Path, threads: int) -> tuple[Run, str]:
     )
 
 
+def _onnxruntime_streams(model: Path, threads: int, streams: int) -> tuple[Sequence[Run], str]:
+    """One session for all callers where each runs alone in its thread; else one each."""
+    if threads == 1:
+        run, settings = _onnxruntime(model, threads)
+        return [run] * streams, f"{settings}, one session"
+    started = [_onnxruntime(model, threads) for _ in range(streams)]
+    return [run for run, _ in started], f"{started[0][1]}, a session each"
+
+
 def _openvino(model: Path, threads: int) -> tuple[Run, str]:
+    (run,), settings = _openvino_streams(model, threads, 1)
+    return run, settings
+
+
+def _openvino_streams(model: Path, threads: int, streams: int) -> tuple[Sequence[Run], str]:
     ov: Any = importlib.import_module("openvino")
     core = ov.Core()
+    hint = "LATENCY" if streams == 1 else "THROUGHPUT"
     settings = {
-        "PERFORMANCE_HINT": "LATENCY",
-        "NUM_STREAMS": 1,
-        "INFERENCE_NUM_THREADS": threads,
+        "PERFORMANCE_HINT": hint,
+        "NUM_STREAMS": streams,
+        "INFERENCE_NUM_THREADS": threads * streams,
         "INFERENCE_PRECISION_HINT": "f32",  # where the processor has bfloat16, that is its default
     }
-    request = core.compile_model(core.read_model(model), "CPU", settings).create_infer_request()
-    return (
-        lambda inputs: list(request.infer(dict(inputs), share_inputs=True).values()),
-        "f32, latency hint, one stream, inputs not copied",
-    )
+    compiled = core.compile_model(core.read_model(model), "CPU", settings)
+
+    def infer(request: Any, inputs: Mapping[str, Array]) -> list[Array]:
+        return list(request.infer(dict(inputs), share_inputs=True).values())
+
+    runs = [partial(infer, compiled.create_infer_request()) for _ in range(streams)]
+    count = "one stream" if streams == 1 else f"{streams} streams"
+    return runs, f"f32, {hint.lower()} hint, {count}, inputs not copied"
 
 
 def _mnn(model: Path, threads: int) -> tuple[Run, str]:
@@ -233,7 +276,7 @@ def _mnn_array(expr: Any, variable: Any) -> Array:
 
 
 ENGINES: dict[str, Engine] = {
-    "onnxruntime": Engine("onnxruntime", "onnxruntime", _onnxruntime),
-    "openvino": Engine("openvino", "openvino", _openvino),
+    "onnxruntime": Engine("onnxruntime", "onnxruntime", _onnxruntime, _onnxruntime_streams),
+    "openvino": Engine("openvino", "openvino", _openvino, _openvino_streams),
     "mnn": Engine("MNN", "MNN", _mnn),
 }

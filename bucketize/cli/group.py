@@ -113,8 +113,8 @@ def main(debug: bool) -> None:
 COMMANDS = {
     "bucket": ("optimize", "partition", "merge", "traffic", "drift", "check_padding"),
     "command": (
-        *("demo", "zoo", "show", "tune", "compile", "export", "run", "serve", "profile"),
-        *("bench", "analyze", "log", "dispatchers", "ops", "cache", "calibrate"),
+        *("demo", "zoo", "show", "tune", "top", "compile", "export", "run", "serve", "profile"),
+        *("bench", "compare", "analyze", "log", "dispatchers", "ops", "cache", "calibrate"),
     ),
 }
 for folder, names in COMMANDS.items():  # each in a module of its name

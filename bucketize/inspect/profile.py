@@ -21,17 +21,17 @@ from bucketize.busy import watched
 from bucketize.errors import ArgumentError
 from bucketize.inspect.predict import CALL_S, constant_bytes, predicted_kernel
 from bucketize.inspect.roofline import Roofline, measured
+from bucketize.inspect.row import RowState
 from bucketize.kernel.work import work
-from bucketize.link.block import COUNT, GROUPED, WORD
-from bucketize.link.ffi import function_at
+from bucketize.link.block import GROUPED
 from bucketize.link.image import Image
-from bucketize.link.memory import Lent, address
+from bucketize.link.memory import Lent
 from bucketize.op import Array
 from bucketize.program.instruction import Compute, Instruction, KernelCall, Segment
 from bucketize.program.program import Program, Routine
 from bucketize.progress import Tell, announced, progress_bar, shown, steps
 from bucketize.runtime.state import WHAT, State
-from bucketize.runtime.thread_pool import NONE, ONE, TEAM, Run
+from bucketize.runtime.thread_pool import NONE, Run
 from bucketize.runtime.vm import Context, Registers, Sizes
 from bucketize.table import pairs
 from bucketize.timing import TICK_S, Call, interleaved, processor_seconds, wall_seconds
@@ -100,35 +100,27 @@ def stopwatch(threads: int) -> Callable[[Call], float]:
     return processor_seconds if threads == 1 else wall_seconds
 
 
-class _TimedState(State):
-    """A segment whose kernels are run from here: row by row, or each kernel alone."""
+class _TimedState(RowState):
+    """A segment whose kernels are timed: row by row, or each kernel alone."""
 
     def __init__(
         self, segment: Segment, image: Image, lent: Lent, taken: list[Timed], alone: bool
     ) -> None:
         super().__init__(segment, image, lent)
         self.taken = taken
-        self.at_once = False
         if alone:
             self.forbid_strips()
-        plan, kernels = self.plan, self.linked.kernels
-        self.calls = [self._call(i) for i in range(len(kernels))]
-        self.stopwatch = stopwatch(plan.threads)
-        self.idle = Run(kernels[:0], NONE, self.chunks[:0], 0, 0, plan.threads)
+        self.stopwatch = stopwatch(self.plan.threads)
+        kernels = self.linked.kernels[:0]
+        self.idle = Run(kernels, NONE, self.chunks[:0], 0, 0, self.plan.threads)
         idle = interleaved({"": self._nothing}, least=100, stopwatch=self.stopwatch)
         self.idle_s = min(idle[""])
-
-    @property
-    def undivided(self) -> bool:
-        """Each kernel is called by itself."""
-        return False
 
     def run_kernels(self) -> None:
         assert self.sizes is not None
         sizes = dict(zip(self.plan.symbols, self.sizes, strict=True))
         members = self._members(sizes)
-        count = int(self.order[COUNT])
-        for row in self.order[1 : count + 1].tolist():
+        for row in self.rows:
             seconds = max(self.stopwatch(self.calls[row]) - self.idle_s, 0.0)
             group, calls = members.get(row, (None, self.segment.rows[row : row + 1]))
             self.taken += [Timed(call, sizes, None, seconds, group) for call in calls]
@@ -142,21 +134,6 @@ class _TimedState(State):
                 calls = tuple(c.at(sizes) for c in self.segment.calls[first : last + 1])
                 members[group[GROUPED.step]] = TimedGroup(*strips[first]), calls
         return members
-
-    def _call(self, i: int) -> Callable[[], None]:
-        """What one row of the table runs, a kernel or a group; several threads', their rows."""
-        plan, kernels = self.plan, self.linked.kernels[i : i + 1]
-        stride = plan.width * WORD
-        row = address(self.table) + i * plan.threads * stride
-        if plan.threads == 1:
-            native = function_at(int(kernels[0]))
-            return lambda: native(row)
-        run = Run(kernels, ONE, self.chunks[i : i + 1], row, stride, plan.threads)
-        return lambda: self._run(run)
-
-    def _run(self, run: Run) -> None:
-        run.cut()
-        TEAM.run(self.share, run)
 
     def _nothing(self) -> None:
         """As much around no kernel as `_call` has around one."""

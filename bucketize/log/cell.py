@@ -181,6 +181,7 @@ def _untimed(cells: tuple[str, float | None]) -> str:
 
 POSITIVE = _expected("expected a number above 0", lambda x: 0 < x < math.inf)
 AMOUNT = _expected("expected a number from 0 on", lambda x: 0 <= x < math.inf)
+FINITE = _expected("expected a finite number", math.isfinite)
 INTEGER = _expected("more than 64 bits hold", lambda x: -(2**63) <= x < 2**63)
 ROWS = _expected("expected rows such as 1f00c0ffee00:3..5,9", lambda s: not s or CITED.fullmatch(s))
 CHECKS: Mapping[str, Check] = {
@@ -198,6 +199,7 @@ CHECKS: Mapping[str, Check] = {
     "expected_ratio": POSITIVE,
     **dict.fromkeys(("expected_gain", "load", "packed_bytes"), AMOUNT),
     **dict.fromkeys(("rests_on", "replaces"), ROWS),
+    "left_s": FINITE,
     **dict.fromkeys(
         ("schema_version", "trial", "host_cores", "threads", "repeats", "seed"), INTEGER
     ),

@@ -149,6 +149,7 @@ class Trial:
     rests_on: str = ""  # of a verdict: the rows that led to it, "1f00c0ffee00:3..5,9"
     replaces: str = ""  # of a verdict that stands: the rows of the one that stood before
     speed: str = ""  # of a core, as it was measured: "ghz=2.98 fma=1.82 ..."
+    left_s: float | None = None  # until the session's time was up, when the row was written
 
     @classmethod
     def of_kernel(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -31,6 +32,8 @@ class Recorder:
     is_shared: bool = False
     """Whether another session was met at the log."""
     clock: Callable[[], float] = time.monotonic
+    left: Callable[[], float] = lambda: math.inf
+    """Seconds until the session's time is up."""
 
     def __post_init__(self) -> None:
         self.tail = Tail(self.log, TEMPLATES)
@@ -62,7 +65,8 @@ class Recorder:
     def add(self, row: Trial) -> Trial:
         """Add a row to the log, the next of the session, and learn it."""
         now = datetime.now(UTC).isoformat(timespec="microseconds")
-        trial = replace(row, trial=len(self.written), timestamp=now)
+        left_s = None if math.isinf(left := self.left()) else left
+        trial = replace(row, trial=len(self.written), timestamp=now, left_s=left_s)
         append(self.log, trial)
         self.written.append(trial)
         self.database.learn(trial)

@@ -60,6 +60,7 @@ class TuningSession:
         learnt = Forest((*reference(), *others), self.site.target) if others else None
         self.scheduler = TaskScheduler(self.subjects, self.database, asked, learnt)
         self.budget = Budget(math.inf if asked.seconds is None else asked.seconds, self.database)
+        self.recorder.left = lambda: self.budget.left_s
         self.before = self.scheduler.tried
 
     @property

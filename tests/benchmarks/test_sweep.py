@@ -27,6 +27,7 @@ from bucketize import zoo
 from bucketize.analysis import ENGINES, Session, session
 from bucketize.analysis.benchmark import OURS, Measured
 from bucketize.analysis.engines import Engine, Run
+from bucketize.analysis.stream import Window
 from bucketize.cli.command.bench import missing
 from bucketize.errors import BucketizeError, EngineError
 from bucketize.machine.host import host
@@ -111,7 +112,8 @@ def rows_of(
 ) -> dict[str, dict[str, Any]]:
     def measured(calls: Mapping[str, Run], *_: Any, **__: Any) -> Measured:
         taken = {name: (seconds or {}).get(name, [1.0, 1.0, 1.0]) for name in calls}
-        return Measured(taken, dict.fromkeys(calls, 1e-6))
+        turns = {name: [Window((s,), s) for s in seconds] for name, seconds in taken.items()}
+        return Measured(turns, dict.fromkeys(calls, 1e-6))
 
     monkeypatch.setattr(cell, "measured", measured)
     monkeypatch.setattr(cell, "peak_gflops", lambda threads: 100.0 * threads)

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -15,11 +17,13 @@ import onnx
 import onnx.parser
 import pytest
 
-from bucketize.analysis import ENGINES, bench, benchmark, session
+from bucketize.analysis import ENGINES, bench, benchmark, session, stream
 from bucketize.analysis import engines as engines_module
-from bucketize.analysis.benchmark import cross_checked
+from bucketize.analysis.benchmark import Effort, cross_checked, percentile
 from bucketize.analysis.engines import Engine, engine_of
-from bucketize.errors import ArgumentError, EngineError, UnknownNameError
+from bucketize.analysis.stream import Window, window, windows
+from bucketize.errors import ArgumentError, EnergyError, EngineError, UnknownNameError
+from bucketize.machine.energy import energy
 
 INSTALLED = [name for name, engine in ENGINES.items() if engine.is_installed]
 
@@ -238,3 +242,201 @@ def test_no_engine_is_imported_before_it_is_asked_for() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+# --- several callers ---
+
+
+def test_callers_of_an_engine_call_side_by_side() -> None:
+    inside, most = [0], [0]
+
+    def call() -> None:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(0.005)
+        inside[0] -= 1
+
+    taken = window([call] * 3, 0.02)
+    assert most == [3]
+    assert len(taken.latencies) >= 3
+    assert min(taken.latencies) >= 0.005
+    assert taken.seconds >= max(taken.latencies)
+    assert taken.per_call_s == taken.seconds / len(taken.latencies)
+
+
+def test_each_caller_calls_once_untimed_and_once_at_least() -> None:
+    calls: list[str] = []
+    taken = window([lambda: calls.append("a"), lambda: calls.append("b")], 0.0)
+    assert sorted(calls) == ["a", "a", "b", "b"]
+    assert len(taken.latencies) == 2
+
+
+def test_what_a_caller_raises_stops_the_others() -> None:
+    def fail() -> None:
+        raise EngineError("x does not run y")
+
+    for order in ([fail, lambda: None], [lambda: None, fail]):
+        with pytest.raises(EngineError, match="x does not run y"):
+            window(order, 60.0)
+
+
+def test_windows_of_all_engines_are_equally_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, float]] = []
+
+    def instead(calls: Sequence[Any], seconds: float, energy: object) -> Window:
+        asked.append((len(calls), seconds))
+        return Window((0.5, 0.1) if len(asked) == 2 else (0.1,), 1.0)
+
+    monkeypatch.setattr(stream, "window", instead)
+    callers = {"a": [lambda: None] * 2, "b": [lambda: None] * 2}
+    happened: list[str] = []
+    before = {name: partial(happened.append, name) for name in callers}
+    some = windows(callers, before, warmup=2)
+    next(some)
+    assert next(some).keys() == {"a", "b"}
+    assert asked == 4 * [(2, 0.0)] + 4 * [(2, stream.CALLS * 0.5)]
+    assert sorted(happened) == ["a"] * 4 + ["b"] * 4
+
+
+def test_a_benchmark_of_several_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "WINDOW_S", 0.01)
+    calls = {"slow": 0, "fast": 0}
+
+    def run(name: str, seconds: float) -> Any:
+        def call(inputs: Mapping[str, Any]) -> list[Any]:
+            calls[name] += 1
+            time.sleep(seconds)
+            return [inputs["x"]]
+
+        return call
+
+    runs = {"slow": [run("slow", 0.004)] * 2, "fast": [run("fast", 0.001)] * 2}
+    frame = bench(runs, {"n": np.array(1), "x": np.ones((3, 2))}, 4).set_index("engine")
+    assert frame.loc["fast", "ratio"] > 1.5
+    assert (frame["calls"] >= 2 * 4).all()
+    assert all(
+        frame.loc[name, "calls"] < count for name, count in calls.items()
+    )  # some were not timed
+    ordered = ["min_s", "time_q1_s", "time_s", "time_q3_s"]
+    assert all(list(row) == sorted(row) for row in frame[ordered].to_numpy())
+    assert frame["rows_s"].tolist() == [3 * rate for rate in frame["calls_s"]]
+    assert frame.loc["slow", "calls_s"] < 2 / 0.004
+
+
+@pytest.mark.parametrize("second", [[], [lambda _: []] * 3])
+def test_engines_have_as_many_callers(second: list[Any]) -> None:
+    with pytest.raises(ArgumentError, match="runs: expected as many callers of each engine, got"):
+        bench({"a": [lambda _: []] * 2, "b": second}, {}, 3)
+
+
+@pytest.mark.parametrize("name", INSTALLED)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_engine_runs_for_several_callers(net: Path, name: str, threads: int) -> None:
+    made = session(name, net, threads, streams=2)
+    assert made.settings.startswith(f"2 streams of {threads} thread")
+    assert len(made.callers) == 2
+    x, y = np.ones((3, 4), np.float32), np.ones((3, 1), np.float32)
+
+    def call(i: int) -> None:
+        s, _ = made.callers[i]({"x": x * i, "y": y})
+        np.testing.assert_array_equal(s, x * i + y)
+
+    window([partial(call, 0), partial(call, 1)], 0.02)
+
+
+def test_an_engine_without_streams_is_started_for_each_caller(net: Path) -> None:
+    started: list[int] = []
+
+    def start(model: Path, threads: int) -> Any:
+        started.append(threads)
+        return (lambda inputs: [np.array(len(started))], "own")
+
+    own = {"own": Engine("json", "numpy", start)}
+    assert len(session("own", net, 2, streams=3, engines=own).callers) == 3
+    assert started == [2, 2, 2]
+
+
+# --- what calls come to ---
+
+
+def test_a_percentile_needs_calls_beyond_it() -> None:
+    values = np.arange(1.0, 101.0)
+    assert percentile(values, 99) == pytest.approx(99.01)
+    assert np.isnan(percentile(values[:99], 99))
+    assert percentile(values[:10], 90) == pytest.approx(9.1)
+    assert np.isnan(percentile(values[:9], 90))
+
+
+def test_a_benchmark_goes_on_for_its_duration() -> None:
+    def run(inputs: Mapping[str, Any]) -> list[Any]:
+        time.sleep(0.001)
+        return [np.ones(())]
+
+    frame = bench({"a": run}, {}, 2, effort=Effort(warmup=0, duration_s=0.1))
+    assert frame["calls"][0] > 10
+    assert frame["calls_s"][0] == pytest.approx(1 / frame["mean_s"][0])
+    assert np.isnan(frame["rows_s"][0])  # no input has an axis
+    assert "joules" not in frame
+
+
+# --- energy ---
+
+
+def zone(powercap: Path, number: str, name: str, joules: float, most: float = 1000.0) -> Path:
+    folder = powercap / f"intel-rapl:{number}"
+    folder.mkdir(parents=True)
+    (folder / "name").write_text(f"{name}\n")
+    (folder / "energy_uj").write_text(f"{int(joules * 1e6)}\n")
+    (folder / "max_energy_range_uj").write_text(f"{int(most * 1e6)}\n")
+    return folder
+
+
+def test_packages_and_their_memory_are_counted_once(tmp_path: Path) -> None:
+    zone(tmp_path, "0", "package-0", 10)
+    zone(tmp_path, "0:0", "core", 5)  # a part of the package
+    zone(tmp_path, "0:1", "dram", 3)
+    zone(tmp_path, "1", "psys", 20)  # all of the platform
+    counters = energy(tmp_path)
+    assert counters.names == "package-0, dram"
+    assert counters.read() == [10_000_000, 3_000_000]
+    assert counters.joules([1_000_000, 0], [3_500_000, 500_000]) == pytest.approx(3.0)
+
+
+def test_a_counter_that_begins_anew_has_gone_on(tmp_path: Path) -> None:
+    zone(tmp_path, "0", "package-0", 2, most=1000)
+    begin = [999_000_000]
+    assert energy(tmp_path).joules(begin, energy(tmp_path).read()) == pytest.approx(3.0)
+
+
+def test_a_machine_that_tells_no_energy_says_why(tmp_path: Path) -> None:
+    with pytest.raises(EnergyError, match="has no RAPL counter of a package; virtual machines mo"):
+        energy(tmp_path)
+    zone(tmp_path, "0:0", "core", 5)
+    with pytest.raises(EnergyError, match="has no RAPL counter"):
+        energy(tmp_path)
+    (zone(tmp_path, "0", "package-0", 10) / "energy_uj").write_text("")
+    with pytest.raises(EnergyError, match=r"the energy counters cannot be read: .*; root may read"):
+        energy(tmp_path)
+
+
+@pytest.mark.parametrize("callers", [1, 2])
+def test_joules_are_those_of_timed_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, callers: int
+) -> None:
+    """A machine that takes 2 J for a call of one engine, and 6 J for one of the other."""
+    monkeypatch.setattr(stream, "WINDOW_S", 0.002)
+    counter = zone(tmp_path, "0", "package-0", 9990, most=10**4) / "energy_uj"
+    lock = Lock()
+
+    def run(joules: int) -> Any:
+        def call(inputs: Mapping[str, Any]) -> list[Any]:
+            with lock:
+                counter.write_text(str((int(counter.read_text()) + joules * 10**6) % 10**10))
+            time.sleep(0.001)
+            return [np.ones(1)]
+
+        return call
+
+    runs = {"a": [run(2)] * callers, "b": [run(6)] * callers}
+    frame = bench(runs, {}, 1, effort=Effort(energy=energy(tmp_path)))
+    assert frame["joules"].tolist() == [pytest.approx(2), pytest.approx(6)]

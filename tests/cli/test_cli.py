@@ -32,6 +32,7 @@ from bucketize.analysis.tradeoff import Case, Survey
 from bucketize.cli import table as tables
 from bucketize.cli.advice import PLAIN, advice
 from bucketize.cli.command import demo
+from bucketize.cli.command.bench import RATES, digits
 from bucketize.cli.command.calibrate import UNITS
 from bucketize.cli.command.profile import BEYOND, labels, shown
 from bucketize.cli.command.run import save as save_results
@@ -44,6 +45,7 @@ from bucketize.inspect.roofline import Roofline
 from bucketize.link.image import core
 from bucketize.log.trial import Trial
 from bucketize.machine.calibration import Calibration
+from bucketize.machine.energy import Energy
 from bucketize.machine.host import machine_of
 from bucketize.machine.speed import TYPICAL, Speed
 from bucketize.progress import Meter, Tell
@@ -1278,13 +1280,29 @@ def test_what_goes_beyond_the_roof_is_marked_and_explained(most: float) -> None:
 
 def test_a_benchmark_beside_another_engine(run: Run, net: str) -> None:
     result = run("bench", net, "--dim", "N=1..8", "-d", "log", "--at", "N=3", "--rounds", "2")
-    head, ours, theirs, *settings = result.stdout.splitlines()
+    head, ours, theirs, calls, *rows, first, second = result.stdout.splitlines()
+    settings = [first, second]
     assert re.fullmatch(r"N=3 +median \[ms\] +quartiles +ratio +its quartiles +error", head)
     times = r" +\d+\.\d{3} +\d+\.\d{3}\.\.\d+\.\d{3}"
     assert re.fullmatch(rf"bucketize{times} +- +- +\d\.\de[-+]\d\d", ours)
     assert re.fullmatch(rf"onnxruntime{times} +\S+ +\S+\.\.\S+ +\d\.\de[-+]\d\d", theirs)
     assert settings[0] == f"bucketize {release()}: 1 thread, default schedules, dispatcher log"
     assert settings[1].startswith("onnxruntime 1.")
+    assert calls.split()[2:] == [
+        "min",
+        "mean",
+        "p50",
+        "p90",
+        "p95",
+        "p99",
+        "calls",
+        *list(RATES)[:2],
+    ]
+    for row in rows:
+        _, *times, p90, p95, p99, count, _, _ = row.split()
+        assert (p90, p95, p99, count) == ("-", "-", "-", "2")
+        assert all(float(ms) > 0 for ms in times)
+    assert "no J/call: " in result.stderr
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
@@ -1298,6 +1316,51 @@ def test_a_benchmark_tells_scripts(run: Run) -> None:
     assert ours["ratio"] is None
     assert theirs["ratio"] > 0
     assert theirs["error"] < 1e-4
+    of = told["points"][1]["engines"][0]
+    assert of["rows_s"] == pytest.approx(2 * of["calls_s"])
+    assert (told["streams"], told["threads"], told["mode"]) == (1, 2, None)
+    assert (told["energy"] is None) == (told["no_energy"] is not None)
+
+
+@pytest.mark.parametrize(("mode", "streams", "threads"), [("latency", 1, 2), ("throughput", 2, 1)])
+def test_a_mode_decides_streams_and_threads(
+    run: Run, net: str, monkeypatch: pytest.MonkeyPatch, mode: str, streams: int, threads: int
+) -> None:
+    monkeypatch.setattr("bucketize.machine.target.cores", lambda: 2)
+    monkeypatch.setattr("bucketize.analysis.stream.WINDOW_S", 0.001)
+    args = ["bench", net, "--at", "N=3", "--mode", mode]
+    told = json.loads(run(*args, "--iterations", "1", "--warmup", "0", "--json").stdout)
+    assert (told["streams"], told["threads"], told["mode"]) == (streams, threads, mode)
+    settings = {engine["settings"].split(", ")[0] for engine in told["engines"].values()}
+    assert settings == {"2 threads" if streams == 1 else "2 streams of 1 thread"}
+    assert all(of["calls"] >= streams for of in told["points"][0]["engines"])
+    for option in ("--streams", "--threads"):
+        refused = run(*args, option, "2")
+        assert refused.exit_code == 2
+        assert f"--mode {mode} decides: {option} is left out" in refused.stderr
+
+
+def test_a_benchmark_tells_joules(run: Run, net: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counters(Energy):
+        def read(self) -> list[int]:
+            return []
+
+        def joules(self, begin: object, end: object) -> float:
+            return 2.0
+
+    monkeypatch.setattr("bucketize.machine.energy.energy", lambda: Counters([]))
+    monkeypatch.setattr("bucketize.analysis.stream.WINDOW_S", 0.001)
+    result = run("bench", net, "--at", "N=3", "--rounds", "1")
+    assert result.stdout.splitlines()[3].split()[-1] == "J/call"
+    assert "no J/call" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.12345, "0.123"), (1.5, "1.50"), (12.345, "12.3"), (6520.4, "6520"), (0, "0")],
+)
+def test_numbers_have_three_digits(value: float, text: str) -> None:
+    assert digits(value) == text
 
 
 # --- dispatchers by name ---

@@ -68,7 +68,7 @@ def test_rows_come_back_typed_and_in_order(log: Path) -> None:
 
 
 def test_columns_are_those_of_the_design() -> None:
-    assert len(COLUMNS) == len(dataclasses.fields(Trial)) == 61
+    assert len(COLUMNS) == len(dataclasses.fields(Trial)) == 62
     assert COLUMNS[13:20] == (
         "threads", "model", "function", "bucket", "shape", "weight", "op",
     )  # fmt: skip

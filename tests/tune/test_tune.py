@@ -426,6 +426,15 @@ def test_the_time_for_a_turn_is_that_of_both_locks(
         assert waits == [10.0, 3.0]
 
 
+def test_rows_tell_how_long_the_session_may_go_on(log: Path) -> None:
+    left = [trial.left_s for trial in record(log, module(), trials=4, seconds=1e6)]
+    assert len(left) == 4
+    assert all(s is not None and 0 < s <= 1e6 for s in left)
+    assert left == sorted(left, reverse=True)  # type: ignore[type-var]
+    endless = record(log.with_name("endless.csv"), module(), trials=4)
+    assert {trial.left_s for trial in endless} == {None}
+
+
 def test_a_session_that_was_killed_holds_nobody_up(
     log: Path, other: subprocess.Popen[bytes]
 ) -> None:

@@ -18,6 +18,7 @@ from bucketize.cli.compare import (
     measured,
     shown_latency,
     shown_trade,
+    spread,
     tuning_command,
     untuned_shapes,
 )
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from bucketize.analysis.tradeoff import Survey
 
 PROGRESS, TRADE, LATENCY = "progress", "trade-off", "latency"
+IMPORTANCE = """share: of the variance of time between schedules of one workload at one shape, with
+other knobs and the extents. explained: what a forest tells of trials that it has not seen."""
 SHOWN = (
     *("function", "layer", "latency_s", "gflops", "relative"),
     *("schedule", "tried", "failed", "op", "workload"),
@@ -56,11 +59,11 @@ def picture(ctx: click.Context, param: click.Parameter, path: Path | None) -> Pa
 @click.argument("log", type=click.Path(path_type=Path))
 @click.option(
     "--frame",
-    type=click.Choice(["best", "confirmed", "failures", "progress"]),
+    type=click.Choice(["best", "confirmed", "failures", "progress", "importance"]),
     default="best",
     show_default=True,
-    help="The best schedule per task, what they bought each clone, what failed, or the course of "
-    "the search.",
+    help="The best schedule per task, what they bought each clone, what failed, the course of the "
+    "search, or which knobs matter.",
 )
 @click.option("--model", metavar="MODEL", help="Measure the trade-off of dispatchers on this.")
 @parameter.reading_options
@@ -102,6 +105,7 @@ def analyze(
     Examples:
       bucketize analyze trials.csv
       bucketize analyze trials.csv --frame progress --csv progress.csv --plot progress.png
+      bucketize analyze trials.csv --frame importance
       bucketize analyze trials.csv --model zoo:mlp -d none -d log -d uniform --at N=3 --at N=100
       bucketize analyze trials.csv --model zoo:mlp --at N=3*0.9 --at N=100*0.1 --seconds 60
       bucketize analyze trials.csv --model zoo:mlp --at N=3 --plot latency.png --figure latency
@@ -155,7 +159,7 @@ Analysis = tuple["pd.DataFrame", str, Callable[[], "Figure"]]
 def of_log(log: Path, name: str) -> Analysis:
     """A frame of the log, its text, and the course of the search."""
     from bucketize.analysis import frame as frames
-    from bucketize.analysis import plot_progress
+    from bucketize.analysis import importance, plot_progress
 
     trials = frames.load(log)
     of = {
@@ -163,11 +167,28 @@ def of_log(log: Path, name: str) -> Analysis:
         "confirmed": frames.confirmed,
         "failures": frames.failures,
         "progress": frames.progress,
+        "importance": importance,
     }
     frame = of[name](trials)
-    texts = {"best": shown_best, "confirmed": shown_confirmed}
+    texts = {"best": shown_best, "confirmed": shown_confirmed, "importance": shown_importance}
     text = texts.get(name, frame_table)(frame)
     return frame, text, lambda: plot_progress(frames.progress(trials))
+
+
+def shown_importance(frame: pd.DataFrame) -> str:
+    """Which knobs matter, shares with their spread."""
+    rows = [
+        {
+            "template": row["template"],
+            "knob": row["knob"],
+            "share": "-" if row["values"] < 2 else spread(row["share"], row["spread"]),
+            "values": row["values"],
+            "trials": row["trials"],
+            "explained": f"{row['explained']:.2f}",
+        }
+        for row in frame.to_dict("records")
+    ]
+    return f"{table(rows)}\n{IMPORTANCE}"
 
 
 def surveyed(log: Path, name: str, options: dict[str, Any]) -> tuple[Survey, bool]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +18,7 @@ from bucketize.cli.echo import echo
 from bucketize.cli.model import ZOO, compiled, dispatched, load_model, sizes_at
 from bucketize.cli.table import fitting, records, table
 from bucketize.progress import progress_bar
-from bucketize.table import pairs
+from bucketize.table import Format, pairs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,8 +26,22 @@ if TYPE_CHECKING:
     from bucketize.analysis import Session
     from bucketize.analysis.engines import Engine
     from bucketize.executable import Executable
+    from bucketize.machine.energy import Energy
+    from bucketize.op import Array
 
     Benched = list[tuple[parameter.Sizes, pd.DataFrame]]
+
+
+MODES: Mapping[str, Callable[[int], dict[str, int]]] = {
+    "latency": lambda cores: {"streams": 1, "threads": cores},
+    "throughput": lambda cores: {"streams": cores, "threads": 1},
+}
+"""The streams and the threads of each, by the cores of the machine."""
+LATENCIES = {"min": "min_s", "mean": "mean_s", "p50": "time_s"} | {
+    f"p{p}": f"p{p}_s" for p in (90, 95, 99)
+}
+RATES = {"calls/s": "calls_s", "rows/s": "rows_s", "J/call": "joules"}
+"""Columns of the frame by their heads."""
 
 
 def names(text: str) -> list[str]:
@@ -48,7 +63,38 @@ def names(text: str) -> list[str]:
 )
 @parameter.log_option
 @parameter.threads_option
-@click.option("--rounds", type=click.IntRange(1), default=30, show_default=True, help="Timed.")
+@click.option(
+    "--streams",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Callers of each engine at the same time, each with its --threads.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice([*MODES]),
+    help="In the place of --streams and --threads. latency: one stream, with all cores; "
+    "throughput: a stream for each core, of one thread.",
+)
+@click.option(
+    "--iterations",
+    "--rounds",
+    "rounds",
+    type=click.IntRange(1),
+    default=30,
+    show_default=True,
+    help="Timed calls of each caller, at least.",
+)
+@click.option(
+    "--duration",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="SECONDS",
+    help="Go on for so long at least, all engines together.",
+)
+@click.option(
+    "--warmup", type=click.IntRange(0), default=2, show_default=True, help="Calls before, untimed."
+)
 @parameter.json_option
 def bench(
     model: str,
@@ -64,17 +110,24 @@ def bench(
     outputs are checked against each other ("error": the worst relative difference), then they take
     turns, each timed call behind another one of the same engine. "ratio" is the time of bucketize
     by the engine's in the same round: below 1 bucketize is faster. Times and ratios are medians
-    with their quartiles.
+    with their quartiles. With several streams a turn is a window of time, and ratios are of the
+    time for a call, all streams together.
+
+    Rows are the extent of the first axis of the first input. A percentile that no call is beyond is
+    left out. "J/call" is the energy of the machine's packages and of its memory, where it tells.
 
     \b
     Examples:
       bucketize bench zoo:mlp --at N=1 --at N=17
       bucketize bench net.onnx -d log --log trials.csv --at N=4 --threads 2
       bucketize bench zoo:bert-mini --against onnxruntime,openvino --at B=1,S=64
+      bucketize bench net.onnx --at N=1 --mode throughput --duration 20
     """
     from bucketize.analysis import bench, session
-    from bucketize.analysis.benchmark import pause
+    from bucketize.analysis.benchmark import Effort, pause
     from bucketize.analysis.engines import engine_of
+
+    options |= streams_of(options["mode"])
 
     for name in against:
         engine_of(name)  # what is not there is said before anything is compiled
@@ -82,17 +135,48 @@ def bench(
     points = sizes_at(loaded, options["points"])
     behind, threads = dispatched(loaded, {**options, "points": points}), options["threads"]
     exe = compiled(behind, log=options["log"], threads=threads, lazy=True)
+    counters, why = energy_counters()
+    effort = Effort(options["warmup"], options["duration"], counters)
+    streams = options["streams"]
     benched: Benched = []
     with model_file(model) as path:
-        others = [session(name, path, threads, progress=True) for name in against]
+        others = [session(n, path, threads, streams=streams, progress=True) for n in against]
         sessions = [ours(exe, options), *others]
-        runs = {s.engine: s.run for s in sessions}
+        runs = {s.engine: s.callers for s in sessions}
         for sizes in points:
             with progress_bar(f"timing {pairs(sizes)}".strip()) as tell:
-                inputs, wait = loaded.inputs(sizes), pause(threads)
-                frame = bench(runs, inputs, rounds, pause_s=wait, progress=tell)
+                inputs, wait = loaded.inputs(sizes), pause(threads * streams)
+                frame = bench(runs, inputs, rounds, effort=effort, pause_s=wait, progress=tell)
             benched.append((sizes, frame))
-    report(benched, sessions, as_json)
+    if as_json:
+        how = {name: options[name] for name in ("streams", "threads", "mode")}
+        energy = {"energy": counters and counters.names, "no_energy": why or None}
+        echo(json.dumps({**how, **energy, **facts(benched, sessions)}, indent=2))
+        return
+    report(benched, sessions)
+    if why:
+        echo(fitting(f"no J/call: {why}"), err=True)
+
+
+def streams_of(mode: str | None) -> dict[str, int]:
+    """The streams and threads of a mode; nothing without one."""
+    if mode is None:
+        return {}
+    parameter.refuse(f"--mode {mode} decides", dict.fromkeys(("streams", "threads"), "is left out"))
+    from bucketize.machine.target import cores
+
+    return MODES[mode](cores())
+
+
+def energy_counters() -> tuple[Energy | None, str]:
+    """The counters of this machine, or why there are none."""
+    from bucketize.errors import EnergyError
+    from bucketize.machine.energy import energy
+
+    try:
+        return energy(), ""
+    except EnergyError as e:
+        return None, str(e)
 
 
 @contextmanager
@@ -117,24 +201,27 @@ def ours(exe: Executable, options: dict[str, Any]) -> Session:
     """What the engines are held against."""
     from bucketize.analysis import Session
     from bucketize.analysis.benchmark import OURS
-    from bucketize.program.program import threads_text
+    from bucketize.analysis.engines import streams_text
     from bucketize.release import release
 
     log, dispatcher = options["log"], options["dispatcher"]
     schedules = f"schedules of {log}" if log else "default schedules"
-    settings = f"{threads_text(options['threads'])}, {schedules}, dispatcher {dispatcher or 'none'}"
-    return Session(OURS, release(), settings, lambda inputs: exe.run(**inputs))
+    streams = options.get("streams", 1)
+    threads = streams_text(streams, options["threads"])
+    settings = f"{threads}, {schedules}, dispatcher {dispatcher or 'none'}"
+
+    def run(inputs: Mapping[str, Array]) -> list[Array]:
+        return exe.run(**inputs)
+
+    return Session(OURS, release(), settings, run, [run] * (streams - 1))
 
 
-def report(benched: Benched, sessions: list[Session], as_json: bool) -> None:
+def report(benched: Benched, sessions: list[Session]) -> None:
     """Print what was measured, and of whom."""
     from bucketize.analysis import ENGINES
 
-    if as_json:
-        echo(json.dumps(facts(benched, sessions), indent=2))
-        return
     for sizes, frame in benched:
-        echo(shown(sizes, frame))
+        echo(f"{shown(sizes, frame)}\n{shown_calls(frame)}")
     for s in sessions:
         echo(f"{s.engine} {s.version}: {s.settings}")
     if others := missing(ENGINES):
@@ -172,6 +259,20 @@ def shown(sizes: parameter.Sizes, frame: pd.DataFrame) -> str:
         for row in frame.to_dict("records")
     ]
     return table(rows)
+
+
+def shown_calls(frame: pd.DataFrame) -> str:
+    """How calls are distributed, in milliseconds, and how many there were a second."""
+    milliseconds: dict[str, Format] = dict.fromkeys(LATENCIES, lambda s: digits(1e3 * s))
+    heads = {"latency [ms]": "engine", **LATENCIES, "calls": "calls", **RATES}
+    present = {head: column for head, column in heads.items() if column in frame}
+    rows = [{head: row[column] for head, column in present.items()} for row in records(frame)]
+    return table(rows, milliseconds | dict.fromkeys(RATES, digits))
+
+
+def digits(value: float) -> str:
+    """A number with three digits, and all before the point."""
+    return f"{value:.{max(2 - math.floor(math.log10(value)), 0)}f}" if value > 0 else f"{value:g}"
 
 
 def ratio(row: dict[Any, Any]) -> dict[str, str | None]:
