@@ -1,0 +1,176 @@
+"""A deployment of Ray Serve and rows of Ray Data, on a cluster of this machine: `make test-ray`."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bucketize
+from bucketize import ops
+from bucketize.errors import ShapeError
+from bucketize.integrations.ray import Predictor, deployment
+from bucketize.ir import Builder, Module, Var
+from bucketize.serve.queue import BusyError
+from bucketize.types import Symbol, tensor
+from dispatchers import log_dispatcher
+
+ray = pytest.importorskip("ray", reason="Ray is not installed: make test-ray")
+serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed: make test-ray")
+
+pytestmark = pytest.mark.filterwarnings("default")  # of packages of others
+
+WAIT_S = 300.0  # only what hangs takes as long
+HELD = 4  # requests that a replica has at once
+X = np.arange(12, dtype=np.float32).reshape(3, 4) / 7
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The softmax of rows."""
+    x, out = Var("x", tensor("float32", Symbol("N", 1, 64), Symbol("S", 1, 64))), Builder()
+    mod = Module({"main": out.function("main", [x], [out.emit(ops.softmax, x, axis=1)])})
+    path = tmp_path_factory.mktemp("ray") / "net.bkt"
+    bucketize.compile(bucketize.dispatch(mod, log_dispatcher)).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else one is kept in the home
+        ray.init(num_cpus=4, include_dashboard=False, logging_level="error", log_to_driver=False)
+        yield
+        serve.shutdown()
+        ray.shutdown()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def asked(x: np.ndarray) -> tuple[int, Any]:
+    """Status and answer over HTTP; 0 if the connection was cut."""
+    told = {"name": "x", "datatype": "FP32", "shape": list(x.shape), "data": x.ravel().tolist()}
+    connection = http.client.HTTPConnection("127.0.0.1", 8000, timeout=WAIT_S)
+    try:
+        connection.request("POST", "/v2/models/net/infer", json.dumps({"inputs": [told]}).encode())
+        answer = connection.getresponse()
+        content = answer.read()
+    except (http.client.HTTPException, ConnectionError):
+        return 0, None
+    finally:
+        connection.close()
+    return answer.status, json.loads(content) if answer.status == 200 else content.decode()
+
+
+@pytest.fixture(scope="module")
+def handle(cluster: None, program: Path) -> Any:
+    return serve.run(deployment(program, num_replicas=2, ray_actor_options={"num_cpus": 0.5}))
+
+
+def test_replicas_serve_the_same_bits(handle: Any, program: Path) -> None:
+    exe = bucketize.load(program)
+    (want,) = exe.run(X)
+    results = handle.broadcast("infer", {"x": X}).results()
+    assert len(results) == 2
+    for each in results:
+        np.testing.assert_array_equal(each[exe.outputs[0]], want, strict=True)
+    counted = handle.broadcast("traffic").results()
+    assert [t.total for t in counted] == [1, 1]
+    assert counted[0].merged(counted[1]).histogram("N") == {3: 2}
+
+
+def test_over_http_they_speak_the_protocol(handle: Any, program: Path) -> None:
+    (want,) = bucketize.load(program).run(X)
+    status, answer = asked(X)
+    assert status == 200
+    (y,) = answer["outputs"]
+    np.testing.assert_array_equal(np.array(y["data"], np.float32).reshape(y["shape"]), want)
+    assert asked(np.zeros((65, 1), np.float32))[0] == 400
+
+
+def test_an_error_is_of_who_asked(handle: Any) -> None:
+    with pytest.raises(ShapeError, match="input 'x': expected rank 2") as e:
+        handle.infer.remote({"x": X[0]}).result()
+    assert "in request" not in str(e.value)
+
+
+# --- what dies -----------------------------------------------------------------------------------
+
+
+def slow(program: Path, pids: Path) -> Callable[[], bucketize.Executable]:
+    """Makes an executable whose calls take a while, in a process that is known."""
+
+    def opened() -> bucketize.Executable:
+        exe = bucketize.load(program)
+        run_many = exe.run_many
+
+        def slowly(requests: Any) -> Any:
+            time.sleep(0.2)
+            return run_many(requests)
+
+        exe.run_many = slowly  # type: ignore[method-assign,assignment]
+        (pids / str(os.getpid())).touch()
+        return exe
+
+    return opened
+
+
+def living(pids: Path) -> list[int]:
+    return [int(each.name) for each in pids.iterdir() if Path("/proc", each.name).exists()]
+
+
+def inputs(count: int) -> list[np.ndarray]:
+    return [np.full((1 + i % 8, 3), i, np.float32) * X[0, 1:] for i in range(count)]
+
+
+def test_a_killed_replica_loses_what_it_had_and_no_more(
+    cluster: None, program: Path, tmp_path: Path
+) -> None:
+    """Handles and HTTP: each request ends, by its own results or by an error."""
+    made = deployment(
+        slow(program, tmp_path),
+        name="net",
+        num_replicas=2,
+        max_ongoing_requests=HELD,
+        ray_actor_options={"num_cpus": 0.5},
+    )
+    handle = serve.run(made)
+    exe, every = bucketize.load(program), inputs(60)
+    wait_until(lambda: len(living(tmp_path)) == 2)
+    victim, _ = living(tmp_path)
+    with ThreadPoolExecutor(20) as pool:
+        over_http = [pool.submit(asked, x) for x in every[:20]]
+        futures = [handle.infer.remote({"x": x}) for x in every]
+        futures[0].result()  # both are at work
+        os.kill(victim, signal.SIGKILL)
+        lost = 0
+        for x, future in zip(every, futures, strict=True):
+            try:
+                (y,) = future.result(timeout_s=WAIT_S).values()
+            except ray.exceptions.RayActorError:
+                lost += 1
+            else:
+                np.testing.assert_array_equal(y, exe.run(x)[0], strict=True)
+        answers = [future.result() for future in over_http]
+    cut = [status for status, _ in answers if status != 200]
+    assert 0 < lost + len(cut) <= HELD
+    assert set(cut) <= {0, 500, 503}
+    wait_until(lambda: len(living(tmp_path)) == 2)
+    assert victim not in living(tmp_path)
+    wait_until(lambda: len(handle.broadcast("infer", {"x": X}).results()) == 2)
