@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,6 +19,8 @@ from bucketize.op import Array, Value
 Source: TypeAlias = str | Path | Callable[[], Executable]
 """The path of a saved program, or a function that makes an executable."""
 Row: TypeAlias = Mapping[str, Any]
+KEPT = 8
+"""Programs that a process has open for batches to come."""
 
 
 class Predictor:
@@ -40,6 +42,14 @@ class Predictor:
 
         """
         self.model, self.key, self.trusted = model, key, trusted
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"model": self.model, "key": self.key, "trusted": self.trusted}
+
+    @cached_property
+    def executable(self) -> Executable:
+        """What runs here."""
+        return opened(self.model, self.trusted)
 
     def __call__(self, batch: Any) -> Any:
         """The batch with a column for each output of the model.
@@ -66,23 +76,23 @@ class Predictor:
         if isinstance(batch, Mapping):
             results = self._results(batch)
             return {**batch, **{name: _column(cells) for name, cells in results.items()}}
-        rows = _rows(batch)
+        return self._of_rows(_rows(batch))
+
+    def _of_rows(self, rows: Sequence[Row]) -> list[Row]:
+        if not rows:  # as of a bag's part that a filter left empty
+            return []
         names = dict.fromkeys(name for row in rows for name in row)
         results = self._results({name: [row.get(name) for row in rows] for name in names})
+        cells = zip(*results.values(), strict=True)
         return [
-            {**row, **{name: cells[i] for name, cells in results.items()}}
-            for i, row in enumerate(rows)
+            {**row, **dict(zip(results, of_row, strict=True))}
+            for row, of_row in zip(rows, cells, strict=True)
         ]
 
     def _results(self, columns: Mapping[str, Sequence[Any]]) -> dict[str, list[Value]]:
         """The cells of each output."""
-        exe = opened(self.model, self.trusted)
-        for name in exe.outputs:
-            if name in columns:
-                raise ArgumentError(f"column {name!r} is there already: an output is called so")
-        for name in (*exe.inputs, *([] if self.key is None else [self.key])):
-            if name not in columns:
-                raise unknown_name("column", name, columns)
+        exe = self.executable
+        self._check(exe, columns)
         requests, are_parts = _requests(exe, columns)
         try:
             results = exe.run_many(requests)
@@ -91,6 +101,14 @@ class Predictor:
         if are_parts:
             results = [[_part(value) for value in each] for each in results]
         return {name: [each[i] for each in results] for i, name in enumerate(exe.outputs)}
+
+    def _check(self, exe: Executable, columns: Mapping[str, Sequence[Any]]) -> None:
+        for name in exe.outputs:
+            if name in columns:
+                raise ArgumentError(f"column {name!r} is there already: an output is called so")
+        for name in (*exe.inputs, *([] if self.key is None else [self.key])):
+            if name not in columns:
+                raise unknown_name("column", name, columns)
 
     def _first(self, error: RequestsError, columns: Mapping[str, Sequence[Any]]) -> BucketizeError:
         """The error of the first row that has one; the note says which it is."""
@@ -109,18 +127,29 @@ def alone(error: BucketizeError) -> BucketizeError:
     return error
 
 
-@cache
 def opened(model: Source, trusted: bool) -> Executable:
-    """The executable of this process."""
+    """What a function makes, or the program of a file, which a process opens once."""
     if isinstance(model, str | os.PathLike):
-        return load(model, trusted=trusted)
+        return _loaded(os.fspath(model), trusted, _identity(Path(model)))
     made = model() if callable(model) else model
     if not isinstance(made, Executable):
-        kind = type(made).__name__
-        raise ArgumentError(
-            f"expected a path, or a function that makes an executable, which came to {kind}"
-        )
+        expected = "expected a path, or a function that makes an executable"
+        raise ArgumentError(f"{expected}, got {made!r}")
     return made
+
+
+@lru_cache(maxsize=KEPT)
+def _loaded(path: str, trusted: bool, _: object) -> Executable:
+    return load(path, trusted=trusted)
+
+
+def _identity(path: Path) -> object:
+    """What tells a file from another in its place; None if there is none, as `load` will say."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _rows(batch: Any) -> list[Row]:
@@ -157,8 +186,9 @@ def _part(value: Value) -> Value:
 
 def _column(cells: Sequence[Value]) -> Array:
     """An array of all cells; of arrays, where their shapes differ."""
-    if len({np.shape(cell) for cell in cells}) == 1:
-        return np.stack(cells)
+    arrays = [np.asarray(cell) for cell in cells if isinstance(cell, np.ndarray | np.generic)]
+    if len(arrays) == len(cells) and len({array.shape for array in arrays}) == 1:
+        return np.stack(arrays)
     column = np.empty(len(cells), object)
     column[:] = list(cells)
     return column

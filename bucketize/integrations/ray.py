@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bucketize.errors import BucketizeError, EngineError
-from bucketize.integrations.predictor import Predictor as Predictor
-from bucketize.integrations.predictor import Source, alone, opened
+from bucketize.integrations.predictor import Predictor, Source, alone, opened
 from bucketize.op import Array, Value
 from bucketize.release import rest
 from bucketize.traffic.value import Traffic
+
+__all__ = ["Predictor", "Replica", "deployment"]
 
 MOST = 64
 """Requests that a replica has at once, unless `max_ongoing_requests` says otherwise."""
@@ -57,7 +57,7 @@ class Replica:
         app = rest("bucketize.serve.app")
         self._server = app.Server(models, self._queue, terms.body_bytes)
 
-    def __serve_build_asgi_app__(self) -> Any:  # noqa: PLW3201  # Ray's name
+    def __serve_build_asgi_app__(self) -> Any:  # Ray calls it
         """What answers over HTTP."""
         return self._server.app()
 
@@ -126,9 +126,7 @@ def deployment(
 
     """
     serve = ray_serve()
-    if name is None:
-        is_path = isinstance(model, str | os.PathLike)
-        name = Path(model).stem if is_path else getattr(model, "__name__", "model")
+    name = name or (model.__name__ if callable(model) else Path(model).stem)
     options = {"max_ongoing_requests": MOST, **options}
     cores = (options.get("ray_actor_options") or {}).get("num_cpus", 1)
     most = options["max_ongoing_requests"]

@@ -21,7 +21,6 @@ from bucketize import ops
 from bucketize.errors import ShapeError
 from bucketize.integrations.ray import Predictor, deployment
 from bucketize.ir import Builder, Module, Var
-from bucketize.serve.queue import BusyError
 from bucketize.types import Symbol, tensor
 from dispatchers import log_dispatcher
 
@@ -174,3 +173,40 @@ def test_a_killed_replica_loses_what_it_had_and_no_more(
     wait_until(lambda: len(living(tmp_path)) == 2)
     assert victim not in living(tmp_path)
     wait_until(lambda: len(handle.broadcast("infer", {"x": X}).results()) == 2)
+
+
+# --- rows ----------------------------------------------------------------------------------------
+
+
+def ragged(i: int) -> dict[str, Any]:
+    return {"id": i, "x": np.full(1 + i * 7 % 5, i, np.float32)}
+
+
+def predicted(rows: list[dict[str, Any]], program: Path) -> Any:
+    data = ray.data.from_items(rows, override_num_blocks=4)
+    return data.map_batches(
+        Predictor,
+        fn_constructor_args=(program,),
+        fn_constructor_kwargs={"key": "id"},
+        batch_size=8,
+        num_cpus=0.5,
+        concurrency=2,
+    )
+
+
+def test_rows_of_ray_data_keep_their_order(cluster: None, program: Path) -> None:
+    exe = bucketize.load(program)
+    ray.data.DataContext.get_current().execution_options.preserve_order = True
+    done = predicted([ragged(i) for i in range(40)], program).take_all()
+    assert [row["id"] for row in done] == list(range(40))
+    for row in done:
+        np.testing.assert_array_equal(row["x"], ragged(row["id"])["x"], strict=True)
+        want = exe.run(row["x"][None])[0][0]
+        np.testing.assert_array_equal(row[exe.outputs[0]], want, strict=True)
+
+
+def test_an_error_of_ray_data_names_its_row(cluster: None, program: Path) -> None:
+    rows = [ragged(i) for i in range(8)]
+    rows[5]["x"] = np.ones(65, np.float32)
+    with pytest.raises(ray.exceptions.RayTaskError, match=r"in row \d of the batch, id 5"):
+        predicted(rows, program).take_all()
