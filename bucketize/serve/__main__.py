@@ -11,9 +11,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import uvicorn
+try:
+    import uvicorn
+except ModuleNotFoundError as e:
+    raise SystemExit("the server needs uvicorn: pip install 'bucketize-runtime[serve]'") from e
 
-from bucketize.errors import BucketizeError
+from bucketize.errors import ArgumentError, BucketizeError
 from bucketize.loader import load
 from bucketize.machine.target import cores
 from bucketize.serve.app import Server
@@ -51,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _server(options: argparse.Namespace) -> Server:
-    files = dict(_named(text) for text in options.models)
+    files = _named(options.models)
     models = {}
     for name, path in files.items():
         executable = load(path, trusted=options.trusted)
@@ -78,9 +81,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _named(text: str) -> tuple[str, Path]:
-    name, _, path = text.rpartition("=")
-    return name or Path(path).stem, Path(path)
+def _named(models: Sequence[str]) -> dict[str, Path]:
+    files: dict[str, Path] = {}
+    for text in models:
+        name, _, path = text.rpartition("=")
+        name = name or Path(path).stem
+        if name in files:
+            raise ArgumentError(f"two models are called {name}: give names, as in NAME={path}")
+        files[name] = Path(path)
+    return files
 
 
 def _count(text: str) -> int:
