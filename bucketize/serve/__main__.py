@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code: 2 where a model cannot be served.
 
     """
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
         server = _server(options)
     except BucketizeError as e:
@@ -66,19 +66,20 @@ def _server(options: argparse.Namespace) -> Server:
     return Server(models, queue, options.body_bytes, files, options.traffic)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m bucketize.serve", description=__doc__)
-    parser.add_argument("models", nargs="+", metavar="[NAME=]PATH", help="saved programs")
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen at")
-    parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--latency", type=_seconds, metavar="20ms", help="later is refused (429)")
-    parser.add_argument("--waiting", type=_count, default=1024, help="requests; others get 429")
-    parser.add_argument("--body-bytes", type=_count, default=64 << 20, help="of a request (413)")
-    parser.add_argument("--limit-bytes", type=_count, help="of each model's weights and calls")
-    parser.add_argument("--workers", type=_count, help="threads that run calls")
-    parser.add_argument("--traffic", type=Path, help="a folder for the sizes of requests")
-    parser.add_argument("--trusted", action="store_true", help="take files that others may write")
-    return parser
+def parser() -> argparse.ArgumentParser:
+    """What the command line takes."""
+    its = argparse.ArgumentParser("python -m bucketize.serve", description=__doc__)
+    its.add_argument("models", nargs="+", metavar="[NAME=]PATH", help="saved programs")
+    its.add_argument("--host", default="127.0.0.1", help="the address to listen at")
+    its.add_argument("--port", type=int, default=8000)
+    its.add_argument("--latency", type=_seconds, metavar="20ms", help="later is refused (429)")
+    its.add_argument("--waiting", type=_count, default=1024, help="requests; others get 429")
+    its.add_argument("--body-bytes", type=_count, default=64 << 20, help="of a request (413)")
+    its.add_argument("--limit-bytes", type=_count, help="of each model's weights and calls")
+    its.add_argument("--workers", type=_count, help="threads that run calls")
+    its.add_argument("--traffic", type=Path, help="a folder for the sizes of requests")
+    its.add_argument("--trusted", action="store_true", help="take files that others may write")
+    return its
 
 
 def _named(models: Sequence[str]) -> dict[str, Path]:
