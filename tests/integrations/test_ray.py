@@ -21,6 +21,7 @@ from bucketize import ops
 from bucketize.errors import ShapeError
 from bucketize.integrations.ray import Predictor, deployment
 from bucketize.ir import Builder, Module, Var
+from bucketize.serve.queue import BusyError
 from bucketize.types import Symbol, tensor
 from dispatchers import log_dispatcher
 
@@ -103,6 +104,23 @@ def test_over_http_they_speak_the_protocol(handle: Any, program: Path) -> None:
     assert asked(np.zeros((65, 1), np.float32))[0] == 400
 
 
+def test_each_replica_maps_the_file_once(handle: Any, program: Path) -> None:
+    """Pages of weights and code are those of the file, so replicas share them."""
+    replicas = [p for p in Path("/proc").iterdir() if p.name.isdigit() and is_replica(p)]
+    maps = [(p / "maps").read_text().splitlines() for p in replicas]
+    mapped = [[line for line in lines if line.endswith(str(program))] for lines in maps]
+    starts = [{line.split()[2] for line in lines} for lines in mapped]
+    assert len(starts) == 2
+    assert all(len(lines) == len(at) > 0 for lines, at in zip(mapped, starts, strict=True))
+
+
+def is_replica(process: Path) -> bool:
+    try:
+        return b"ServeReplica:default:net" in (process / "cmdline").read_bytes()
+    except OSError:  # it ended
+        return False
+
+
 def test_an_error_is_of_who_asked(handle: Any) -> None:
     with pytest.raises(ShapeError, match="input 'x': expected rank 2") as e:
         handle.infer.remote({"x": X[0]}).result()
@@ -173,6 +191,30 @@ def test_a_killed_replica_loses_what_it_had_and_no_more(
     wait_until(lambda: len(living(tmp_path)) == 2)
     assert victim not in living(tmp_path)
     wait_until(lambda: len(handle.broadcast("infer", {"x": X}).results()) == 2)
+
+
+def test_what_would_be_late_is_refused_by_replicas(
+    cluster: None, program: Path, tmp_path: Path
+) -> None:
+    made = deployment(slow(program, tmp_path), name="net", latency_s=0.01)
+    handle = serve.run(made)
+    handle.infer.remote({"x": X}).result()  # it knows now what a request takes
+    with ThreadPoolExecutor(8) as pool:
+        over_http = [pool.submit(asked, X) for _ in range(8)]
+        futures = [handle.infer.remote({"x": X}) for _ in range(8)]
+        refused = [e for e in map(failure, futures) if e is not None]
+        statuses = {future.result()[0] for future in over_http}
+    assert refused
+    assert all(isinstance(e, BusyError) for e in refused)
+    assert all(e.cause.retry_s > 0 for e in refused)
+    assert 429 in statuses <= {200, 429}
+
+
+def failure(future: Any) -> Any:
+    try:
+        future.result(timeout_s=WAIT_S)
+    except bucketize.BucketizeError as e:
+        return e
 
 
 # --- rows ----------------------------------------------------------------------------------------
