@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import runpy
 import secrets
 import signal
 import time
@@ -30,6 +31,7 @@ serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed: mak
 
 pytestmark = pytest.mark.filterwarnings("default")  # of packages of others
 
+ROOT = Path(__file__).parents[2]
 WAIT_S = 300.0  # only what hangs takes as long
 HELD = 4  # requests that a replica has at once
 X = np.arange(12, dtype=np.float32).reshape(3, 4) / 7
@@ -252,3 +254,14 @@ def test_an_error_of_ray_data_names_its_row(cluster: None, program: Path) -> Non
     rows[5]["x"] = np.ones(65, np.float32)
     with pytest.raises(ray.exceptions.RayTaskError, match=r"in row \d of the batch, id 5"):
         predicted(rows, program).take_all()
+
+
+@pytest.mark.parametrize(
+    ("name", "end"),
+    [("serve", "replicas counted 11\n"), ("rows", "'last_hidden_state': (52, 256)}\n")],
+)
+def test_the_examples_run(
+    cluster: None, name: str, end: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runpy.run_path(str(ROOT / "examples" / "ray" / f"{name}.py"), run_name="__main__")
+    assert capsys.readouterr().out.endswith(end)
