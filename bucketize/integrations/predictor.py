@@ -131,11 +131,11 @@ def opened(model: Source, trusted: bool) -> Executable:
     """What a function makes, or the program of a file, which a process opens once."""
     if isinstance(model, str | os.PathLike):
         return _loaded(os.fspath(model), trusted, _identity(Path(model)))
-    made = model() if callable(model) else model
-    if not isinstance(made, Executable):
+    executable = model() if callable(model) else model
+    if not isinstance(executable, Executable):
         expected = "expected a path, or a function that makes an executable"
-        raise ArgumentError(f"{expected}, got {made!r}")
-    return made
+        raise ArgumentError(f"{expected}, got {executable!r}")
+    return executable
 
 
 @lru_cache(maxsize=KEPT)
