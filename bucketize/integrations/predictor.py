@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import repeat
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,6 +16,7 @@ from bucketize.errors import ArgumentError, BucketizeError, RequestsError, unkno
 from bucketize.executable import Executable
 from bucketize.loader import load
 from bucketize.op import Array, Value
+from bucketize.types import TensorType
 
 Source: TypeAlias = str | Path | Callable[[], Executable]
 """The path of a saved program, or a function that makes an executable."""
@@ -103,6 +105,9 @@ class Predictor:
         return {name: [each[i] for each in results] for i, name in enumerate(exe.outputs)}
 
     def _check(self, exe: Executable, columns: Mapping[str, Sequence[Any]]) -> None:
+        for param in exe.program.routines.params("main"):
+            if not isinstance(param.type, TensorType):
+                raise ArgumentError(f"input {param.name!r} is {param.type}: a cell is a tensor")
         for name in exe.outputs:
             if name in columns:
                 raise ArgumentError(f"column {name!r} is there already: an output is called so")
@@ -166,16 +171,17 @@ def _requests(
     exe: Executable, columns: Mapping[str, Sequence[Any]]
 ) -> tuple[list[dict[str, Array]], bool]:
     """A request for each row, and whether the first axis was added."""
-    names = exe.inputs
-    types = {p.name: p.type for p in exe.program.routines.params("main")}
-    cells = {name: [np.asarray(cell) for cell in columns[name]] for name in names}
-    are_parts = all(
-        cell.ndim == len(types[name].shape) - 1 for name in names for cell in cells[name]
-    )
+    ranks = {p.name: len(p.type.dims) for p in exe.program.routines.params("main")}
+    cells = [[np.asarray(cell) for cell in columns[name]] for name in ranks]
+    rows = list(zip(*cells, strict=True))
+    are_parts = all(map(_are_parts, rows, repeat(tuple(ranks.values()))))
     if are_parts:
-        cells = {name: [cell[None] for cell in cells[name]] for name in names}
-    count = len(next(iter(cells.values()), ()))
-    return [{name: cells[name][i] for name in names} for i in range(count)], are_parts
+        rows = [tuple(cell[None] for cell in row) for row in rows]
+    return [dict(zip(ranks, row, strict=True)) for row in rows], are_parts
+
+
+def _are_parts(row: Sequence[Array], ranks: Sequence[int]) -> bool:
+    return all(cell.ndim == rank - 1 for cell, rank in zip(row, ranks, strict=True))
 
 
 def _part(value: Value) -> Value:

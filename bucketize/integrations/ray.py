@@ -22,8 +22,8 @@ from bucketize.traffic.value import Traffic
 
 __all__ = ["Predictor", "Replica", "deployment"]
 
-MOST = 64
-"""Requests that a replica has at once, unless `max_ongoing_requests` says otherwise."""
+BOUNDS = {"max_ongoing_requests": 64, "max_queued_requests": 1024}
+"""Requests that a replica has at once, and that wait with each caller, unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +110,14 @@ def deployment(
     Args:
         model: the path of a saved program, on each machine where replicas may be; or a function
             without arguments that makes an executable there.
-        name: of the model and of the deployment; None: that of the file, or of the function.
+        name: of the model and of the deployment; None: that of the file, or `model`.
         latency_s: what would be answered later is refused: BusyError, or 429.
         limit_bytes: of a replica's weights and calls: `Executable.limit`.
         body_bytes: of a request over HTTP, at most.
         trusted: as that of `load`.
         **options: of `serve.deployment`: `num_replicas`, `ray_actor_options`, ... A replica takes
-            `max_ongoing_requests` at once, 64 unless told: so many are lost where one is killed.
+            `max_ongoing_requests` at once, 64 unless told: so many are lost where one is killed;
+            `max_queued_requests`, 1024, wait with each handle or proxy.
 
     Returns:
         The bound application.
@@ -126,9 +127,9 @@ def deployment(
 
     """
     serve = ray_serve()
-    name = name or (model.__name__ if callable(model) else Path(model).stem)
-    options = {"max_ongoing_requests": MOST, **options}
-    cores = (options.get("ray_actor_options") or {}).get("num_cpus", 1)
+    name = name or ("model" if callable(model) else Path(model).stem)
+    options = {**BOUNDS, **options}
+    cores = (options.get("ray_actor_options") or {}).get("num_cpus") or 1
     most = options["max_ongoing_requests"]
     terms = Terms(name, trusted, limit_bytes, latency_s, body_bytes, most, cores)
     replica = serve.ingress()(Replica)

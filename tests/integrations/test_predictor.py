@@ -12,6 +12,7 @@ import dask.dataframe
 import numpy as np
 import pandas as pd
 import pytest
+from onnx_model import parse
 
 import bucketize
 from bucketize import ops
@@ -129,6 +130,13 @@ def test_what_is_no_batch_is_told(
 ) -> None:
     with pytest.raises(kind, match=message):
         Predictor(program, key=key)(batch)
+
+
+def test_a_model_of_more_than_tensors_is_refused() -> None:
+    text = "(seq(float[N]) x) => (float[M] y) { y = ConcatFromSequence<axis = 0>(x) }"
+    predictor = Predictor(lambda: bucketize.compile(bucketize.from_onnx(parse(text))))
+    with pytest.raises(ArgumentError, match=r"input 'x' is .*: a cell is a tensor"):
+        predictor([{"x": [1]}])
 
 
 def test_it_goes_over_as_its_arguments_and_opens_once(program: Path) -> None:

@@ -52,6 +52,9 @@ def cluster() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # else one is kept in the home
+        for what in ("READY", "HEALTH"):  # a busy machine fails no test
+            patch.setenv(f"RAY_SERVE_PROXY_{what}_CHECK_TIMEOUT_S", str(WAIT_S))
+        patch.setattr("ray.serve._private.api.HTTP_PROXY_TIMEOUT", WAIT_S)
         ray.init(num_cpus=4, include_dashboard=False, logging_level="error", log_to_driver=False)
         yield
         serve.shutdown()
@@ -210,6 +213,21 @@ def test_what_would_be_late_is_refused_by_replicas(
     assert all(isinstance(e, BusyError) for e in refused)
     assert all(e.cause.retry_s > 0 for e in refused)
     assert 429 in statuses <= {200, 429}
+
+
+def test_no_more_wait_with_ray_than_may(cluster: None, program: Path, tmp_path: Path) -> None:
+    made = deployment(
+        slow(program, tmp_path), name="net", max_ongoing_requests=1, max_queued_requests=1
+    )
+    handle = serve.run(made)
+    futures = [handle.infer.remote({"x": X}) for _ in range(8)]
+    refused = 0
+    for future in futures:
+        try:
+            future.result(timeout_s=WAIT_S)
+        except serve.exceptions.BackPressureError:
+            refused += 1
+    assert 0 < refused < 8
 
 
 def failure(future: Any) -> Any:
