@@ -15,7 +15,7 @@ CHECK  := layers types text ir op_laws semantics dispatch dispatchers decision_t
 
 export BUCKETIZE_TARGET := $(TARGET)
 
-.PHONY: help demo test test-all test-arm64 check fuzz dist mutate lint format bench clean
+.PHONY: help demo test test-all test-arm64 test-ray check fuzz dist mutate lint format bench clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -39,6 +39,9 @@ fuzz: $(READY) ## thousands of random graphs, compiled in every way, beside refe
 
 test-arm64: $(READY) ## tests on 64-bit Arm in emulation, half an hour: needs Debian and qemu-user-static
 	@$(BIN)/python tests/arm64.py
+
+test-ray: $(VENV)/.ray ## replicas and data sets on a Ray cluster of this machine, three minutes
+	@$(BIN)/pytest -q -n 0 tests/integrations/test_ray.py
 
 dist: $(READY) ## both wheels, each in an empty environment: README's first lines run there, outside of the tree
 	@rm -rf build/dist && $(BIN)/python -m pip wheel --quiet --quiet --disable-pip-version-check --no-deps --wheel-dir build/dist ./runtime .
@@ -84,6 +87,10 @@ $(READY): pyproject.toml
 
 $(VENV)/.bench: $(READY) # an engine that cannot be had here is missing then, which the benchmark says
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable ./runtime --editable '.[bench]' && touch $@ || echo "not all engines could be installed"
+
+$(VENV)/.ray: $(READY)
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable ./runtime --editable '.[ray]'
+	@touch $@
 
 $(VENV)/.mutate: $(READY)
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[mutate]'

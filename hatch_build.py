@@ -15,7 +15,12 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 ROOT = Path(__file__).parent
-ROOTS = ("bucketize.loader", "bucketize._version")
+ROOTS = (
+    "bucketize.loader",
+    "bucketize.many.many",
+    "bucketize.serve.__main__",
+    "bucketize._version",
+)
 WHOLE = (
     "bucketize/ops",
     "bucketize/link/native",
@@ -24,7 +29,7 @@ RUNTIME = "bucketize-runtime"
 
 
 def runtime_files(root: Path) -> set[Path]:
-    """The files of all modules that `bucketize.load` imports, at once, by detours or by name."""
+    """The files of all modules that load, run and serve programs, imported at once or by name."""
     whole = (file for folder in WHOLE for file in root.joinpath(folder).rglob("*.py"))
     left = [*ROOTS, *(".".join(f.relative_to(root).with_suffix("").parts) for f in whole)]
     files = {root / "bucketize" / "py.typed"}

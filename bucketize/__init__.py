@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -145,6 +146,10 @@ class _Public(ModuleType):
 
     def __dir__(self) -> list[str]:
         return __all__
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # functions that name the package go over to processes elsewhere
+        return import_module, (self.__name__,)
 
 
 sys.modules[__name__].__class__ = _Public

@@ -12,6 +12,7 @@ from onnx_model import parse
 import bucketize
 from bucketize.cli.group import main
 from bucketize.errors import BucketizeError, TypeRelError
+from bucketize.serve.queue import BusyError
 
 ILL_TYPED = "(float[N, 2] x, float[3] z) => (y) { [sum] y = Add(x, z) }"
 WRONG = "extents differ: 2 and 3"
@@ -47,3 +48,10 @@ def test_notes_reach_another_process_and_no_other_error() -> None:
     error = pickle.loads(pickle.dumps(caught()))
     assert (type(error), str(error)) == (TypeRelError, str(caught()))
     assert BucketizeError("another").notes == ()
+
+
+def test_a_refusal_keeps_when_to_ask_again() -> None:
+    error = BusyError("later", 2.5)
+    error.add_note("of a replica")
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.retry_s) == (str(error), 2.5)

@@ -365,3 +365,8 @@ def test_a_symbol_may_be_called_self() -> None:
     mod = Module({"main": body.function("main", [x], [body.emit(ops.neg, x)])})
     assert bucketize.compile(mod).explain(self=3).sizes == {"self": 3}
     assert bucketize.specialise(mod, self=3).main.params[0].type.shape == (3,)
+
+
+def test_the_package_goes_over_by_its_name() -> None:
+    """As Ray and Dask have functions that name it, which are sent to workers."""
+    assert pickle.loads(pickle.dumps(bucketize)) is bucketize

@@ -31,6 +31,9 @@ class BusyError(BucketizeError):
         self.retry_s = retry_s
         """When to ask again."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.message, self.retry_s), self.__dict__
+
 
 @dataclass(frozen=True)
 class Waiting:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import re
@@ -13,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from click.testing import CliRunner
 from onnx_model import parse
 
 from benchmarks import (
@@ -26,6 +29,7 @@ from benchmarks import (
     overhead,
     payoff,
     predict,
+    resident,
     scale,
     threads,
     transfer,
@@ -288,3 +292,26 @@ def test_what_another_machine_saved_comes_to_the_same(tmp_path: Path, capsys: Ou
     (tmp_path / "as shipped/right.bkt").write_bytes(b"")
     conformance.main([*mode, "--load", str(tmp_path)], standalone_mode=False)
     assert "failed, as shipped: right: ProgramError: " in capsys.readouterr().out
+
+
+def test_curves_of_memory_keep_their_peak_and_are_drawn(tmp_path: Path) -> None:
+    curve = [(i, 0.0, 7.0 if i == 777 else 1.0) for i in range(2000)]
+    thin = resident.thinned([*curve, (2000, 0.5, 2.0)])
+    assert len(thin) <= resident.POINTS
+    assert max(mib for _, _, mib in thin) == 7.0
+    path = tmp_path / "memory.csv"
+    for predicted in (5.0, 9.0):
+        resident.keep(path, "mlp", resident.OURS, {"predicted": predicted, "curve": thin})
+        resident.keep(path, "mlp", resident.WITHOUT, {"predicted": 0.0, "curve": thin})
+    frame = pd.read_csv(path)
+    assert len(frame) == 2 * len(thin)
+    assert frame.groupby("side")["predicted_mib"].max().to_dict() == {
+        resident.OURS: 9.0,
+        resident.WITHOUT: pytest.approx(math.nan, nan_ok=True),
+    }
+    picture = tmp_path / "memory.png"
+    drawn = CliRunner().invoke(resident.main, ["--frame", str(path), "--draw", str(picture)])
+    assert drawn.exit_code == 0, drawn.output
+    assert picture.stat().st_size > 1000
+    alone = CliRunner().invoke(resident.main, ["--draw", str(picture)])
+    assert "--draw wants the curves: --frame PATH" in alone.output

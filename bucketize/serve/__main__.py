@@ -1,0 +1,110 @@
+"""`python -m bucketize.serve`: `bucketize serve` for saved programs, on `bucketize-runtime[serve]`.
+
+What a container needs: no compiler and no command line beside the standard library's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+try:
+    import uvicorn
+except ModuleNotFoundError as e:
+    raise SystemExit("the server needs uvicorn: pip install 'bucketize-runtime[serve]'") from e
+
+from bucketize.errors import ArgumentError, BucketizeError
+from bucketize.loader import load
+from bucketize.machine.target import cores
+from bucketize.serve.app import Server
+from bucketize.serve.queue import Queue, ServedModel
+
+GRACE_S = 30  # for answers that are on their way when it ends
+UNITS = {"ms": 1e-3, "s": 1.0}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM.
+
+    Args:
+        arguments: of the command line; None: those of the process.
+
+    Returns:
+        The exit code: 2 where a model cannot be served.
+
+    """
+    options = parser().parse_args(arguments)
+    try:
+        server = _server(options)
+    except BucketizeError as e:
+        print(e, file=sys.stderr)
+        return 2
+    uvicorn.run(
+        server.app(),
+        host=options.host,
+        port=options.port,
+        log_level="warning",
+        lifespan="on",
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    return 0
+
+
+def _server(options: argparse.Namespace) -> Server:
+    files = _named(options.models)
+    models = {}
+    for name, path in files.items():
+        executable = load(path, trusted=options.trusted)
+        executable.limit(options.limit_bytes)
+        models[name] = ServedModel(name, "1", executable)
+    threads = max(model.executable.program.threads for model in models.values())
+    workers = options.workers or max(1, cores() // threads)
+    queue = Queue(workers, options.waiting, options.latency)
+    return Server(models, queue, options.body_bytes, files, options.traffic)
+
+
+def parser() -> argparse.ArgumentParser:
+    """What the command line takes."""
+    its = argparse.ArgumentParser("python -m bucketize.serve", description=__doc__)
+    its.add_argument("models", nargs="+", metavar="[NAME=]PATH", help="saved programs")
+    its.add_argument("--host", default="127.0.0.1", help="the address to listen at")
+    its.add_argument("--port", type=int, default=8000)
+    its.add_argument("--latency", type=_seconds, metavar="20ms", help="later is refused (429)")
+    its.add_argument("--waiting", type=_count, default=1024, help="requests; others get 429")
+    its.add_argument("--body-bytes", type=_count, default=64 << 20, help="of a request (413)")
+    its.add_argument("--limit-bytes", type=_count, help="of each model's weights and calls")
+    its.add_argument("--workers", type=_count, help="threads that run calls")
+    its.add_argument("--traffic", type=Path, help="a folder for the sizes of requests")
+    its.add_argument("--trusted", action="store_true", help="take files that others may write")
+    return its
+
+
+def _named(models: Sequence[str]) -> dict[str, Path]:
+    files: dict[str, Path] = {}
+    for text in models:
+        name, _, path = text.rpartition("=")
+        name = name or Path(path).stem
+        if name in files:
+            raise ArgumentError(f"two models are called {name}: give names, as in NAME={path}")
+        files[name] = Path(path)
+    return files
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected a number from 1, got {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s)", text)
+    if match is None or not float(match[1]):
+        raise argparse.ArgumentTypeError(f"expected a time, as in 20ms or 1.5s, got {text!r}")
+    return float(match[1]) * UNITS[match[2]]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
