@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from bucketize.link.memory import ARENAS
-from bucketize.serve.queue import Queue, ServedModel
+from bucketize.serve.model import ServedModel
+from bucketize.serve.queue import Queue
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 
@@ -19,7 +20,7 @@ class Metrics:
         """Nothing was counted yet."""
         self._registry = CollectorRegistry()
         self._models = models
-        by = ["model"]
+        by = ["model", "version"]
         self.requests = Counter(
             "bucketize_requests",
             "Requests, by their answer's status",
@@ -48,5 +49,5 @@ class Metrics:
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""
         for model in self._models():
-            self._weights.labels(model.name).set(model.executable.constant_bytes())
+            self._weights.labels(model.name, model.version).set(model.executable.constant_bytes())
         return generate_latest(self._registry)

@@ -15,21 +15,11 @@ from dataclasses import dataclass, field
 from threading import Condition, Thread
 
 from bucketize.errors import BucketizeError, RequestsError
-from bucketize.executable import Executable
 from bucketize.op import Array, Value
+from bucketize.serve.model import ServedModel
+from bucketize.serve.refusal import BusyError
 
-KEPT = 0.8
-"""Of an average that is told of late, what is kept at each call."""
 AT_ONCE = 256  # requests that a thread takes: one that comes then waits for no more
-
-
-class BusyError(BucketizeError):
-    """There is more to do than can be done in time."""
-
-    def __init__(self, message: str, retry_s: float) -> None:
-        super().__init__(message)
-        self.retry_s = retry_s
-        """When to ask again."""
 
 
 @dataclass(frozen=True)
@@ -42,23 +32,6 @@ class Waiting:
     """Elements of its inputs."""
     came: float
     answer: Future[list[Value]] = field(default_factory=Future)
-
-
-class ServedModel:
-    """A model, and what was learnt of its requests."""
-
-    def __init__(self, name: str, version: str, executable: Executable) -> None:
-        """Nothing was asked yet."""
-        self.name, self.version, self.executable = name, version, executable
-        self.element_s = 0.0
-        """Seconds for each element of inputs, of late; 0 before the first call."""
-        self.waiting = 0
-        """Elements of requests that wait or run."""
-
-    def learn(self, size: int, seconds: float) -> None:
-        """Note what elements took."""
-        each = seconds / max(size, 1)
-        self.element_s = KEPT * self.element_s + (1 - KEPT) * each if self.element_s else each
 
 
 class Queue:

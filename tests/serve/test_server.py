@@ -26,8 +26,11 @@ import bucketize
 from bucketize import ops, zoo
 from bucketize.errors import ProgramError, ShapeError
 from bucketize.ir import Builder, Module, Var
-from bucketize.serve.app import Server
-from bucketize.serve.queue import BusyError, Queue, ServedModel
+from bucketize.serve.app import application
+from bucketize.serve.model import ServedModel
+from bucketize.serve.queue import Queue
+from bucketize.serve.refusal import BusyError
+from bucketize.serve.server import Server
 from bucketize.types import Symbol, tensor
 from dispatchers import log_dispatcher
 
@@ -84,6 +87,11 @@ class Process:
         first = self.process.stdout.readline()
         assert first, self.process.communicate()[1]
         self.client = Client(int(first.split("/")[2].split(":")[1]))
+        self.grpc_port = 0
+        if "--grpc-port" in arguments:
+            while not first.startswith("grpc://"):
+                first = self.process.stdout.readline()
+            self.grpc_port = int(first.rpartition(":")[2])
 
     def end(self, how: int = signal.SIGTERM) -> str:
         self.process.send_signal(how)
@@ -209,8 +217,8 @@ def test_metrics_count_what_was_asked(client: Client) -> None:
     client.infer(X)
     text = client.ask("/metrics")[2].decode()
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
-    assert float(lines['bucketize_requests_total{model="net",status="200"}']) >= 1
-    assert float(lines['bucketize_weight_bytes{model="net"}']) >= 0
+    assert float(lines['bucketize_requests_total{model="net",status="200",version="1"}']) >= 1
+    assert float(lines['bucketize_weight_bytes{model="net",version="1"}']) >= 0
     assert float(lines["bucketize_arena_bytes"]) >= 0
     assert float(lines["bucketize_requests_waiting"]) == 0
 
@@ -270,7 +278,8 @@ def test_who_hangs_up_before_its_turn_takes_its_request_along() -> None:
 
     exe.run_many = slow  # type: ignore[method-assign,assignment]
     queue = Queue(1, 100)
-    config = uvicorn.Config(Server({"net": ServedModel("net", "1", exe)}, queue).app(), port=0)
+    server = Server([ServedModel("net", "1", exe)], queue)
+    config = uvicorn.Config(application(server), port=0)
     its, listens = uvicorn.Server(config), config.bind_socket()
     listens.listen()
     serving = threading.Thread(target=its.run, kwargs={"sockets": [listens]})
@@ -287,7 +296,7 @@ def test_who_hangs_up_before_its_turn_takes_its_request_along() -> None:
         other = pool.submit(client.infer, X)
         wait_until(lambda: queue.waiting == 2)
         gone.close()
-        text = 'bucketize_requests_total{model="net",status="400"} 1.0'
+        text = 'bucketize_requests_total{model="net",status="499",version="1"} 1.0'
         wait_until(lambda: text in client.ask("/metrics")[2].decode())
         may_end.set()
         for future in (first, other):
@@ -308,7 +317,7 @@ def test_a_model_of_more_than_tensors_is_refused_at_the_start() -> None:
     model = parse("(seq(float[N]) x) => (float[M] y) { y = ConcatFromSequence<axis = 0>(x) }")
     exe = bucketize.compile(bucketize.from_onnx(model))
     with pytest.raises(ProgramError, match=r"net: x is .*, no tensor: the protocol has none"):
-        Server({"net": ServedModel("net", "1", exe)}, Queue(1, 1))
+        Server([ServedModel("net", "1", exe)], Queue(1, 1))
 
 
 def test_what_the_server_needs_is_named(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

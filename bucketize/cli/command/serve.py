@@ -15,7 +15,7 @@ from bucketize.errors import BucketizeError
 
 if TYPE_CHECKING:
     from bucketize.executable import Executable
-    from bucketize.serve.queue import ServedModel
+    from bucketize.serve.model import ServedModel
 
 HOW = "pip install 'bucketize[serve]'"
 GRACE_S = 30  # for answers that are on their way when it ends
@@ -41,6 +41,7 @@ def duration(_: click.Context, param: click.Parameter, value: str | None) -> flo
 @parameter.threads_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
+@click.option("--grpc-port", type=click.IntRange(0, 65535), help="Serve by gRPC there, too.")
 @click.option(
     "--latency",
     "latency_s",
@@ -92,18 +93,21 @@ def serve(
     try:
         import uvicorn
 
-        from bucketize.serve.app import Server
+        from bucketize.serve.app import application
+        from bucketize.serve.grpc import Rpc
         from bucketize.serve.queue import Queue
+        from bucketize.serve.server import Server
     except ModuleNotFoundError as e:
         raise BucketizeError(f"the server needs {e.name}: {HOW}") from e
 
     served = _served(models, bounds, options)
     queue = Queue(_workers(served, options["workers"]), options["waiting"], options["latency_s"])
-    files = {name: Path(source) for name, (source, _) in served.items() if is_saved(source)}
-    named = {name: model for name, (_, model) in served.items()}
-    server = Server(named, queue, options["body_bytes"], files, options["traffic"])
+    server = Server(served, queue, options["body_bytes"], options["traffic"])
+    rpc = None
+    if options["grpc_port"] is not None:
+        rpc = Rpc(server, f"{host}:{options['grpc_port']}", lambda at: echo(f"grpc://{host}:{at}"))
     config = uvicorn.Config(
-        server.app(),
+        application(server, rpc),
         host,
         port,
         log_level="warning",
@@ -113,30 +117,31 @@ def serve(
     socket = config.bind_socket()
     socket.listen(config.backlog)  # who connects as soon as the address is told waits
     where = f"http://{host}:{socket.getsockname()[1]}"
-    echo("\n".join(f"{where}/v2/models/{name}/infer" for name in named))
+    echo("\n".join(f"{where}/v2/models/{name}/infer" for name in server.versions))
     uvicorn.Server(config).run(sockets=[socket])
 
 
 def _served(
     models: tuple[str, ...], bounds: list[parameter.Bound], options: Any
-) -> dict[str, tuple[str, ServedModel]]:
-    """Each model by its name, and where it is from."""
-    from bucketize.serve.queue import ServedModel
+) -> list[ServedModel]:
+    from bucketize.serve.model import ServedModel
 
-    served: dict[str, tuple[str, ServedModel]] = {}
+    served: dict[tuple[str, str], ServedModel] = {}
     for text in models:
-        name, _, source = text.rpartition("=")
-        name = name or name_of(source)
-        if name in served:
+        called, _, source = text.rpartition("=")
+        name, _, version = (called or name_of(source)).partition(":")
+        key = name, version or "1"
+        if key in served:
             raise click.UsageError(f"two models are called {name}: give names, as in NAME={source}")
-        served[name] = source, ServedModel(name, "1", _executable(source, bounds, options))
-    return served
+        path = Path(source) if is_saved(source) else None
+        served[key] = ServedModel(*key, _executable(source, bounds, options), path)
+    return list(served.values())
 
 
-def _workers(served: dict[str, tuple[str, ServedModel]], asked: int | None) -> int:
+def _workers(served: list[ServedModel], asked: int | None) -> int:
     from bucketize.machine.target import cores
 
-    threads = max(model.executable.program.threads for _, model in served.values())
+    threads = max(model.executable.program.threads for model in served)
     return asked or max(1, cores() // threads)
 
 

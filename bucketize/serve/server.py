@@ -1,0 +1,151 @@
+"""Models that are served, whatever protocol asks for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+
+from bucketize.errors import ArgumentError, BucketizeError, ProgramError
+from bucketize.loader import load
+from bucketize.op import Value
+from bucketize.serve.metrics import Metrics
+from bucketize.serve.model import ServedModel, identity
+from bucketize.serve.protocol import InferRequest
+from bucketize.serve.queue import Queue
+from bucketize.serve.refusal import STATUSES, HungUpError, UnknownModelError, status_of
+from bucketize.types import TensorType
+
+LOGGER = logging.getLogger("bucketize")
+LOOKED_S = 1.0  # between two looks at files that may be replaced
+OWN_THREAD = 1 << 16  # bytes of a request: what is longer is read beside other requests
+Answer = TypeVar("Answer")
+
+
+class Server:
+    """Models by their names and versions, and the queue of their requests."""
+
+    def __init__(
+        self,
+        models: Iterable[ServedModel],
+        queue: Queue,
+        most_bytes: int = 64 << 20,
+        traffic: Path | None = None,
+    ) -> None:
+        """Nothing listens yet.
+
+        Args:
+            models: of different names or versions.
+            queue: of their requests.
+            most_bytes: of a request.
+            traffic: a folder where sizes of requests are written to, at the end.
+
+        Raises ProgramError for a model of more than tensors.
+
+        """
+        self.versions: dict[str, dict[str, ServedModel]] = {}
+        for model in models:
+            _check(model)
+            self.versions.setdefault(model.name, {})[model.version] = model
+        self.queue, self.most_bytes = queue, most_bytes
+        self.metrics = Metrics(queue, self.models)
+        self._traffic = traffic
+
+    def models(self) -> list[ServedModel]:
+        """All of them."""
+        return [model for versions in self.versions.values() for model in versions.values()]
+
+    def model(self, name: str, version: str | None = None) -> ServedModel:
+        """A model; without a version its highest. Raises UnknownModelError if there is none."""
+        versions = self.versions.get(name)
+        if versions is None:
+            raise UnknownModelError(
+                f"no model {name}; there are {', '.join(sorted(self.versions))}"
+            )
+        if not version:
+            return versions[max(versions, key=int)]
+        if version not in versions:
+            known = ", ".join(sorted(versions, key=int))
+            raise UnknownModelError(f"no model {name}, version {version}; there are {known}")
+        return versions[version]
+
+    async def results(self, model: ServedModel, request: InferRequest) -> list[Value]:
+        """What a model answers; cancelled before its turn, it costs nothing."""
+        for name in request.outputs:
+            if name not in model.executable.outputs:
+                raise ArgumentError(f"the model has no output {name!r}")
+        return await asyncio.wrap_future(self.queue.submit(model, request.feed))
+
+    async def counted(self, model: ServedModel, answer: Awaitable[Answer]) -> Answer:
+        """An answer, counted by its status and timed."""
+        start, status = time.perf_counter(), STATUSES[HungUpError]
+        labels = model.name, model.version
+        try:
+            told = await answer
+            status = 200
+        except Exception as e:
+            status = status_of(e)
+            raise
+        finally:
+            self.metrics.requests.labels(*labels, str(status)).inc()
+        self.metrics.seconds.labels(*labels).observe(time.perf_counter() - start)
+        return told
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """While it lasts files are looked at; then what waits is answered, and it ends."""
+        looking = asyncio.create_task(self._look())
+        yield
+        looking.cancel()
+        await anyio.to_thread.run_sync(self.queue.close)
+        if self._traffic is not None:
+            self._write(self._traffic)
+
+    def _write(self, folder: Path) -> None:
+        """Write what was asked for, for `bucketize partition`, `optimize` and `drift`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for model in self.models():
+            if (traffic := model.executable.traffic) is not None:
+                alone = len(self.versions[model.name]) == 1
+                name = model.name if alone else f"{model.name}-{model.version}"
+                traffic.write(folder / f"{name}.csv")
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOKED_S)
+            for model in self.models():
+                await anyio.to_thread.run_sync(renew, model)
+
+
+def renew(model: ServedModel) -> None:
+    """Serve by the file that is there now; what cannot be loaded is told, and the old stays."""
+    if model.path is None or (now := identity(model.path)) in (model.identity, None):
+        return
+    model.identity = now
+    try:
+        model.executable.replace(load(model.path))
+    except BucketizeError as e:
+        LOGGER.warning("%s is not served: %s", model.path, e)
+    else:
+        LOGGER.info("%s is served by what is in %s now", model.name, model.path)
+
+
+async def beside(size: int, does: Callable[..., Answer], *arguments: Any) -> Answer:
+    """A result: of what is large, by a thread that keeps nobody else waiting."""
+    if size < OWN_THREAD:
+        return does(*arguments)
+    return await anyio.to_thread.run_sync(does, *arguments)
+
+
+def _check(model: ServedModel) -> None:
+    """Raise ProgramError for a model that the protocol has no words for."""
+    for name, type_ in {**model.inputs, **model.outputs}.items():
+        if not isinstance(type_, TensorType):
+            what = f"{model.name}: {name} is {type_}"
+            raise ProgramError(f"{what}, no tensor: the protocol has none")
