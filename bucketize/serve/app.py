@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -20,11 +20,20 @@ from starlette.routing import Route
 from bucketize.errors import ArgumentError, BucketizeError
 from bucketize.op import Value
 from bucketize.release import release
+from bucketize.serve import embeddings
+from bucketize.serve.embeddings import EmbeddingRequest
 from bucketize.serve.grpc import Rpc
 from bucketize.serve.model import ServedModel
 from bucketize.serve.protocol import EXTENSIONS, LENGTH, InferRequest, metadata, read, written
-from bucketize.serve.refusal import BusyError, HungUpError, TooLargeError, status_of, text_of
-from bucketize.serve.server import LOGGER, Server, beside
+from bucketize.serve.refusal import (
+    BROKEN,
+    BusyError,
+    HungUpError,
+    TooLargeError,
+    status_of,
+    text_of,
+)
+from bucketize.serve.server import LOGGER, Answer, Server, beside
 
 
 def application(server: Server, rpc: Rpc | None = None) -> Starlette:
@@ -44,15 +53,15 @@ def application(server: Server, rpc: Rpc | None = None) -> Starlette:
                 await stack.enter_async_context(rpc.running())
             yield
 
-    routes = Routes(server)
+    paths = Paths(server)
     return Starlette(
-        routes=[*routes.gets(), *routes.posts()],
+        routes=[*paths.gets(), *paths.posts()],
         lifespan=lifespan,
         exception_handlers={BucketizeError: _refused, Exception: _broken},
     )
 
 
-class Routes:
+class Paths:
     """What answers at which path."""
 
     def __init__(self, server: Server) -> None:
@@ -77,6 +86,7 @@ class Routes:
         does: Mapping[str, Callable[..., Any]] = {
             "/v2/models/{model}/infer": self.infer,
             "/v2/models/{model}/versions/{version}/infer": self.infer,
+            "/v1/embeddings": self.embed,
         }
         return [Route(path, each, methods=["POST"]) for path, each in does.items()]
 
@@ -93,7 +103,10 @@ class Routes:
         """What a model takes and gives."""
         model = self._model(request)
         versions = list(self.server.versions[model.name])
-        return JSONResponse(metadata(model.name, versions, model.inputs, model.outputs))
+        its = metadata(model.name, versions, model.inputs, model.outputs)
+        if model.drift is not None:
+            its["parameters"] = {"drift": [str(change) for change in model.drift.changes]}
+        return JSONResponse(its)
 
     async def ready(self, request: Request) -> Response:
         """Whether a model answers: it does as soon as it is there."""
@@ -119,6 +132,27 @@ class Routes:
         results = await _unless_gone(self.server.results(model, asked), request)
         return await beside(len(body), _answer, model, asked, results)
 
+    async def embed(self, request: Request) -> Response:
+        """The vectors of texts."""
+        body = await self._body(request)
+        asked = EmbeddingRequest.read(body, self.server.queue.most)
+        name, _, version = asked.model.partition(":")
+        model = self.server.model(name, version)
+        return await self.server.counted(model, self._embedded(model, asked, request))
+
+    async def _embedded(
+        self, model: ServedModel, asked: EmbeddingRequest, request: Request
+    ) -> Response:
+        if (encoder := model.encoder) is None:
+            raise ArgumentError(f"{model.name} has no tokenizer: it takes tensors alone")
+        feeds = await anyio.to_thread.run_sync(encoder.requests, asked.texts)
+        results = await _unless_gone(self.server.every_result(model, feeds), request)
+        vectors = encoder.vectors(results)
+        tokens = sum(feed[encoder.executable.inputs[0]].size for feed in feeds)
+        arguments = asked.model, asked.format, vectors, tokens
+        body = await beside(vectors.nbytes, embeddings.written, *arguments)
+        return Response(body, media_type="application/json")
+
     async def _body(self, request: Request) -> bytes:
         """The body, if it is no longer than it may be: no more of it is taken in."""
         most, told = self.server.most_bytes, request.headers.get("content-length", "0")
@@ -137,17 +171,16 @@ class Routes:
         return self.server.model(params["model"], params.get("version"))
 
 
-async def _unless_gone(results: Any, request: Request) -> list[Value]:
+async def _unless_gone(results: Coroutine[Any, Any, Answer], request: Request) -> Answer:
     """The results; a client that hangs up before its turn takes its request with it."""
-    asked = asyncio.ensure_future(results)
+    asked = asyncio.create_task(results)
     gone = asyncio.ensure_future(request.receive())  # the body is read already
     first: set[asyncio.Future[Any]] = {asked, gone}
     try:
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         if not asked.done() and asked.cancel():
             raise HungUpError("the client is gone")
-        own: list[Value] = await asked
-        return own
+        return await asked
     finally:
         gone.cancel()
 
@@ -161,15 +194,23 @@ def _answer(model: ServedModel, asked: InferRequest, results: list[Value]) -> Re
     return Response(body, headers=headers, media_type="application/octet-stream")
 
 
-def _refused(_: Request, error: Exception) -> Response:
+def _refused(request: Request, error: Exception) -> Response:
     """The answer that says what was wrong: with the request, or that there is too much to do."""
     retry = math.ceil(error.retry_s) if isinstance(error, BusyError) else None
     headers = {} if retry is None else {"retry-after": str(retry)}
-    return JSONResponse({"error": text_of(error)}, status_code=status_of(error), headers=headers)
+    return JSONResponse(_told(request, error), status_code=status_of(error), headers=headers)
 
 
 def _broken(request: Request, error: Exception) -> Response:
     """The answer to a fault of ours."""
     if not isinstance(error, ClientDisconnect):
         LOGGER.error("%s %s: %r", request.method, request.url.path, error)
-    return JSONResponse({"error": text_of(error)}, status_code=status_of(error))
+    return JSONResponse(_told(request, error), status_code=status_of(error))
+
+
+def _told(request: Request, error: Exception) -> dict[str, Any]:
+    """An error as clients of the path expect it: OpenAI's have an object there."""
+    if not request.url.path.startswith("/v1/"):
+        return {"error": text_of(error)}
+    kind = "server_error" if status_of(error) >= BROKEN else "invalid_request_error"
+    return {"error": {"message": text_of(error), "type": kind, "param": None, "code": None}}

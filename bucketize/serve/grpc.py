@@ -70,8 +70,8 @@ def _messages() -> tuple[DescriptorPool, dict[str, type[Any]]]:
     files = FileDescriptorSet.FromString(Path(__file__).with_name("inference.binpb").read_bytes())
     (file,) = files.file
     pool.Add(file)
-    found = pool.FindFileByName(file.name).message_types_by_name
-    return pool, {name: GetMessageClass(each) for name, each in found.items()}
+    kinds = pool.FindFileByName(file.name).message_types_by_name
+    return pool, {name: GetMessageClass(kind) for name, kind in kinds.items()}
 
 
 POOL, MESSAGES = _messages()
@@ -81,17 +81,17 @@ class Rpc:
     """A server's service of gRPC."""
 
     def __init__(
-        self, server: Server, address: str, told: Callable[[int], None] = lambda _: None
+        self, server: Server, address: str, tell: Callable[[int], None] = lambda _: None
     ) -> None:
         """Nothing listens yet.
 
         Args:
             server: what answers.
             address: where it shall listen, host and port.
-            told: is called with the port, once it listens.
+            tell: is called with the port, once it listens.
 
         """
-        self.server, self._address, self._told = server, address, told
+        self.server, self._address, self._tell = server, address, tell
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -104,7 +104,7 @@ class Rpc:
         await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
         health_pb2_grpc.add_HealthServicer_to_server(healthy, rpc)
         reflection.enable_server_reflection((SERVICE, reflection.SERVICE_NAME), rpc, POOL)
-        self._told(rpc.add_insecure_port(self._address))
+        self._tell(rpc.add_insecure_port(self._address))
         await rpc.start()
         yield
         await healthy.enter_graceful_shutdown()
@@ -204,18 +204,18 @@ def asked_for(request: Message, types: Mapping[str, TensorType]) -> InferRequest
     return InferRequest(feed, names, None if raw else frozenset(), request.id)
 
 
-def _tensor(told: Message, raw: bytes | None) -> tuple[InputTensor, bytes]:
+def _tensor(each: Message, raw: bytes | None) -> tuple[InputTensor, bytes]:
     """An input, and its bytes."""
-    tensor = InputTensor(told.name, told.datatype, checked_shape(told.shape), None, len(raw or b""))
-    has_contents = told.contents.ByteSize() > 0
+    tensor = InputTensor(each.name, each.datatype, checked_shape(each.shape), None, len(raw or b""))
+    has_contents = each.contents.ByteSize() > 0
     if raw is not None:
         if has_contents:
-            raise ArgumentError(f"input {told.name!r} has contents and raw_input_contents")
+            raise ArgumentError(f"input {each.name!r} has contents and raw_input_contents")
         return tensor, raw
-    if told.datatype in DATATYPES and told.datatype not in CONTENTS:
-        raise ArgumentError(f"input {told.name!r}: {told.datatype} goes in raw_input_contents")
-    field = CONTENTS.get(told.datatype)
-    return replace(tensor, data=list(getattr(told.contents, field)) if field else []), b""
+    if each.datatype in DATATYPES and each.datatype not in CONTENTS:
+        raise ArgumentError(f"input {each.name!r}: {each.datatype} goes in raw_input_contents")
+    field = CONTENTS.get(each.datatype)
+    return replace(tensor, data=list(getattr(each.contents, field)) if field else []), b""
 
 
 def filled(answer: Message, request: InferRequest, results: Mapping[str, Value]) -> Message:

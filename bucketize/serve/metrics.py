@@ -34,10 +34,18 @@ class Metrics:
             buckets=SECONDS,
             registry=self._registry,
         )
-        waiting = Gauge("bucketize_requests_waiting", "Requests that wait", registry=self._registry)
-        waiting.set_function(lambda: queue.waiting)
+        self._queue = queue
+        self._waiting = Gauge(
+            "bucketize_requests_waiting", "Requests that wait", by, registry=self._registry
+        )
         self._weights = Gauge(
             "bucketize_weight_bytes", "Constants, as kernels hold them", by, registry=self._registry
+        )
+        self._drifted = Gauge(
+            "bucketize_drifted",
+            "1 while requests do not come as planned",
+            by,
+            registry=self._registry,
         )
         arenas = Gauge(
             "bucketize_arena_bytes",
@@ -49,5 +57,9 @@ class Metrics:
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""
         for model in self._models():
-            self._weights.labels(model.name, model.version).set(model.executable.constant_bytes())
+            labels = model.name, model.version
+            self._weights.labels(*labels).set(model.executable.constant_bytes())
+            if model.drift is not None:
+                self._drifted.labels(*labels).set(bool(model.drift.changes))
+            self._waiting.labels(*labels).set(self._queue.waiting(model))
         return generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""A model that is served, and what was learnt of its requests."""
+"""A model that is served."""
 
 from __future__ import annotations
 
@@ -6,32 +6,36 @@ from pathlib import Path
 from typing import Any
 
 from bucketize.executable import Executable
-
-KEPT = 0.8
-"""Of an average that is told of late, what is kept at each call."""
+from bucketize.integrations.sentence_transformers import SentenceTransformer
+from bucketize.serve.drift import Drift
 
 
 class ServedModel:
-    """A model, and what was learnt of its requests."""
+    """A model by its name and version."""
 
     def __init__(
-        self, name: str, version: str, executable: Executable, path: Path | None = None
+        self,
+        name: str,
+        version: str,
+        executable: Executable,
+        path: Path | None = None,
+        encoder: SentenceTransformer | None = None,
+        drift: Drift | None = None,
     ) -> None:
-        """Nothing was asked yet.
+        """A model, and where it is from.
 
         Args:
             name: that clients call it by.
             version: a number.
             executable: what runs it.
             path: of a saved program: another one that is put there serves from then on.
+            encoder: of texts, by the executable.
+            drift: looks whether requests come as planned.
 
         """
         self.name, self.version, self.executable = name, version, executable
         self.path, self.identity = path, path and identity(path)
-        self.element_s = 0.0
-        """Seconds for each element of inputs, of late; 0 before the first call."""
-        self.waiting = 0
-        """Elements of requests that wait or run."""
+        self.encoder, self.drift = encoder, drift
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -45,10 +49,16 @@ class ServedModel:
         named = zip(self.executable.outputs, results, strict=True)
         return {name: atom.type for name, atom in named}
 
-    def learn(self, size: int, seconds: float) -> None:
-        """Note what elements took."""
-        each = seconds / max(size, 1)
-        self.element_s = KEPT * self.element_s + (1 - KEPT) * each if self.element_s else each
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """Of its inputs."""
+        types = self.inputs.values()
+        return tuple(dict.fromkeys(symbol.name for type_ in types for symbol in type_.symbols()))
+
+    @property
+    def threads(self) -> int:
+        """That a call takes."""
+        return self.executable.program.threads
 
 
 def identity(path: Path) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from bucketize.op import Value
 from bucketize.serve.metrics import Metrics
 from bucketize.serve.model import ServedModel, identity
 from bucketize.serve.protocol import InferRequest
-from bucketize.serve.queue import Queue
+from bucketize.serve.queue import Feed, Queue
 from bucketize.serve.refusal import STATUSES, HungUpError, UnknownModelError, status_of
 from bucketize.types import TensorType
 
@@ -46,7 +46,8 @@ class Server:
             most_bytes: of a request.
             traffic: a folder where sizes of requests are written to, at the end.
 
-        Raises ProgramError for a model of more than tensors.
+        Raises ProgramError for a model of more than tensors, UnknownNameError for a plan of sizes
+        that its model has not.
 
         """
         self.versions: dict[str, dict[str, ServedModel]] = {}
@@ -71,8 +72,8 @@ class Server:
         if not version:
             return versions[max(versions, key=int)]
         if version not in versions:
-            known = ", ".join(sorted(versions, key=int))
-            raise UnknownModelError(f"no model {name}, version {version}; there are {known}")
+            those = ", ".join(sorted(versions, key=int))
+            raise UnknownModelError(f"no model {name}, version {version}; there are {those}")
         return versions[version]
 
     async def results(self, model: ServedModel, request: InferRequest) -> list[Value]:
@@ -80,7 +81,17 @@ class Server:
         for name in request.outputs:
             if name not in model.executable.outputs:
                 raise ArgumentError(f"the model has no output {name!r}")
-        return await asyncio.wrap_future(self.queue.submit(model, request.feed))
+        (own,) = await self.every_result(model, [request.feed])
+        return own
+
+    async def every_result(self, model: ServedModel, feeds: Sequence[Feed]) -> list[list[Value]]:
+        """The same of several requests of one client: all of them, or none."""
+        futures = [asyncio.wrap_future(f) for f in self.queue.submit(model, feeds)]
+        try:
+            return await asyncio.gather(*futures)
+        finally:
+            for future in futures:  # if one failed, nobody waits for the others
+                future.cancel()
 
     async def counted(self, model: ServedModel, answer: Awaitable[Answer]) -> Answer:
         """An answer, counted by its status and timed."""
@@ -121,6 +132,20 @@ class Server:
             await asyncio.sleep(LOOKED_S)
             for model in self.models():
                 await anyio.to_thread.run_sync(renew, model)
+                await anyio.to_thread.run_sync(watch, model)
+
+
+def watch(model: ServedModel) -> None:
+    """Tell when requests do not come as planned, and when they do so again."""
+    if model.drift is None:
+        return
+    differed = bool(model.drift.changes)
+    looked = model.drift.look(model.executable.traffic)
+    if looked and model.drift.changes:
+        changes = "; ".join(map(str, model.drift.changes))
+        LOGGER.warning("%s: requests do not come as planned: %s", model.name, changes)
+    elif looked and differed:
+        LOGGER.warning("%s: requests come as planned again", model.name)
 
 
 def renew(model: ServedModel) -> None:
@@ -144,8 +169,10 @@ async def beside(size: int, does: Callable[..., Answer], *arguments: Any) -> Ans
 
 
 def _check(model: ServedModel) -> None:
-    """Raise ProgramError for a model that the protocol has no words for."""
+    """Raise what is wrong with a model: no words of the protocol's, or a plan of another model."""
     for name, type_ in {**model.inputs, **model.outputs}.items():
         if not isinstance(type_, TensorType):
             what = f"{model.name}: {name} is {type_}"
             raise ProgramError(f"{what}, no tensor: the protocol has none")
+    if model.drift is not None:
+        model.drift.check(model.name, model.symbols)

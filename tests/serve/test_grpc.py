@@ -14,7 +14,8 @@ import grpc
 import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2
-from test_server import Process, Slow, X, mlp, wait_until
+from test_queue import Slow
+from test_server import Process, X, mlp, wait_until
 
 from bucketize.errors import ArgumentError
 from bucketize.serve.grpc import MESSAGES, POOL, RETRY, SERVICE, Rpc, asked_for, filled
@@ -234,7 +235,7 @@ def test_a_busy_server_tells_when_to_ask_again() -> None:
     """One request runs and one waits, as many as may; a client that goes makes room."""
     slow = Slow()
     model: Any = ServedModel("net", "1", mlp())
-    model.executable.run_many = slow.run_many
+    model.executable.stream_many = slow.stream_many
     queue = Queue(1, 1)
     server = Server([model], queue)
 
@@ -254,7 +255,7 @@ def test_a_busy_server_tells_when_to_ask_again() -> None:
             runs = infer.future(message)
             wait_until(lambda: bool(slow.calls))
             waits = infer.future(message)
-            wait_until(lambda: queue.waiting == 1)
+            wait_until(lambda: queue.waiting(model) == 1)
             with pytest.raises(grpc.RpcError) as e:
                 infer(message)
             assert e.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

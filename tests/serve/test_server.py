@@ -24,12 +24,11 @@ from onnx_model import parse
 
 import bucketize
 from bucketize import ops, zoo
-from bucketize.errors import ProgramError, ShapeError
+from bucketize.errors import ProgramError
 from bucketize.ir import Builder, Module, Var
 from bucketize.serve.app import application
 from bucketize.serve.model import ServedModel
 from bucketize.serve.queue import Queue
-from bucketize.serve.refusal import BusyError
 from bucketize.serve.server import Server
 from bucketize.types import Symbol, tensor
 from dispatchers import log_dispatcher
@@ -220,7 +219,7 @@ def test_metrics_count_what_was_asked(client: Client) -> None:
     assert float(lines['bucketize_requests_total{model="net",status="200",version="1"}']) >= 1
     assert float(lines['bucketize_weight_bytes{model="net",version="1"}']) >= 0
     assert float(lines["bucketize_arena_bytes"]) >= 0
-    assert float(lines["bucketize_requests_waiting"]) == 0
+    assert float(lines['bucketize_requests_waiting{model="net",version="1"}']) == 0
 
 
 def test_another_program_in_its_place_serves_and_the_end_is_graceful(tmp_path: Path) -> None:
@@ -254,31 +253,98 @@ def test_another_program_in_its_place_serves_and_the_end_is_graceful(tmp_path: P
     assert written.total == len(answers)
 
 
-def test_models_of_one_name_and_what_is_missing(tmp_path: Path, folder: Path) -> None:
+def test_what_cannot_be_served_is_told_at_the_start(
+    run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    twice = "two models are called net, version 1: give names, as in NAME=net.bkt or NAME:2=net.bkt"
+    bucketize.Traffic(("S",), np.array([[1]]), np.array([1])).write(tmp_path / "plan.csv")
     for arguments, message in (
-        (["net.bkt", "net.bkt"], "two models are called net: give names, as in NAME=net.bkt"),
+        (["net.bkt", "net.bkt"], twice),
         (["none.onnx"], "none.onnx"),
         (["net.bkt", "--latency", "soon"], "expected a time, as in 20ms or 1.5s, got 'soon'"),
+        (["net:latest=net.bkt"], "a version is a number from 1, got 'latest'"),
+        ([str(tmp_path)], "holds no model: expected onnx/model.onnx, as"),
+        (["net.bkt", "--planned", "a=b.csv"], "--planned: no model a; there are net"),
+        (["net.bkt", "--planned", f"{tmp_path}/plan.csv"], "no symbol of net named 'S'"),
+        (["net.bkt", "--tokenizer", "t.json"], "there is no t.json: give a tokenizer"),
     ):
-        command = [sys.executable, "-P", "-m", "bucketize.cli", "serve", *arguments]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 2
-        assert message in done.stderr
+        done = run("serve", *arguments)
+        assert done.exit_code == 2
+        assert message in " ".join(done.stderr.split())
+
+
+def versions(folder: Path, *scales: float) -> list[str]:
+    for version, scale in enumerate(scales, 1):
+        place = folder / "net" / str(version)
+        place.mkdir(parents=True)
+        mlp(scale).save(place / "model.bkt")
+    return [str(folder)]
+
+
+@pytest.mark.parametrize("as_folder", [True, False])
+def test_of_several_versions_the_highest_answers(tmp_path: Path, as_folder: bool) -> None:
+    """Each is replaced by itself."""
+    arguments = versions(tmp_path, 1.0, 2.0)
+    if not as_folder:
+        files = {n: tmp_path / "net" / n / "model.bkt" for n in ("1", "2")}
+        arguments = [f"net:2={files['2']}", f"net={files['1']}"]
+    its = Process(tmp_path, *arguments, "--grpc-port", "0")
+    one = np.ones((1, 4), np.float32)
+    assert its.client.infer(one).max() == 2
+    assert its.client.infer(one, "net/versions/1").max() == 1
+    told = json.loads(its.client.ask("/v2/models/net/versions/2")[2])
+    assert told["versions"] == ["1", "2"]
+    status, _, content = its.client.ask("/v2/models/net/versions/3")
+    assert (status, json.loads(content)["error"]) == (
+        404,
+        "no model net, version 3; there are 1, 2",
+    )
+    mlp(5.0).save(tmp_path / "net" / "1" / "model.bkt")
+    wait_until(lambda: its.client.infer(one, "net/versions/1").max() == 5)
+    assert its.client.infer(one).max() == 2
+    text = its.client.ask("/metrics")[2].decode()
+    assert 'bucketize_requests_total{model="net",status="200",version="2"} 2.0' in text
+    its.end()
+
+
+def test_requests_that_do_not_come_as_planned_are_told(tmp_path: Path) -> None:
+    mlp().save(tmp_path / "net.bkt")
+    planned = bucketize.Traffic(("N",), np.arange(1, 9)[:, None], np.full(8, 100))
+    planned.write(tmp_path / "plan.csv")
+    its = Process(tmp_path, "net.bkt", "--planned", "plan.csv")
+
+    def drift() -> list[str]:
+        told: list[str] = json.loads(its.client.ask("/v2/models/net")[2])["parameters"]["drift"]
+        return told
+
+    gauge = 'bucketize_drifted{model="net",version="1"}'
+    assert drift() == []
+    for size, differs in ((64, 1.0), (0, 0.0)):
+        for i in range(1100):
+            its.client.infer(np.zeros((size or 1 + i % 8, 4), np.float32))
+        wait_until(lambda differs=differs: bool(drift()) == bool(differs))
+        assert f"{gauge} {differs}" in its.client.ask("/metrics")[2].decode()
+        if differs:
+            assert drift()[0].startswith("sizes of N differ by 1.00")
+    said = its.end()
+    assert "net: requests do not come as planned: sizes of N differ by 1.00" in said
+    assert "net: requests come as planned again" in said
 
 
 def test_who_hangs_up_before_its_turn_takes_its_request_along() -> None:
     """One request runs; of two that wait one client goes."""
     exe, calls, may_end = mlp(), list[int](), threading.Event()
-    run_many = exe.run_many
+    stream_many = exe.stream_many
 
-    def slow(requests: list[Any]) -> list[Any]:
+    def slow(requests: list[Any]) -> Iterator[Any]:
         calls.append(len(requests))
         assert may_end.wait(WAIT_S)
-        return run_many(requests)
+        return stream_many(requests)
 
-    exe.run_many = slow  # type: ignore[method-assign,assignment]
-    queue = Queue(1, 100)
-    server = Server([ServedModel("net", "1", exe)], queue)
+    exe.stream_many = slow  # type: ignore[method-assign,assignment]
+    queue, model = Queue(1, 100), ServedModel("net", "1", exe)
+    server = Server([model], queue)
     config = uvicorn.Config(application(server), port=0)
     its, listens = uvicorn.Server(config), config.bind_socket()
     listens.listen()
@@ -292,9 +358,9 @@ def test_who_hangs_up_before_its_turn_takes_its_request_along() -> None:
         body = json.dumps({"inputs": [told]}).encode()
         gone = socket.create_connection(("127.0.0.1", client.port), WAIT_S)
         gone.sendall(POST + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        wait_until(lambda: queue.waiting == 1)
+        wait_until(lambda: queue.waiting(model) == 1)
         other = pool.submit(client.infer, X)
-        wait_until(lambda: queue.waiting == 2)
+        wait_until(lambda: queue.waiting(model) == 2)
         gone.close()
         text = 'bucketize_requests_total{model="net",status="499",version="1"} 1.0'
         wait_until(lambda: text in client.ask("/metrics")[2].decode())
@@ -325,114 +391,6 @@ def test_what_the_server_needs_is_named(run: Any, monkeypatch: pytest.MonkeyPatc
     told = run("serve", "zoo:mlp")
     assert told.exit_code == 2
     assert "the server needs uvicorn: pip install 'bucketize[serve]'" in told.stderr
-
-
-# --- the queue -----------------------------------------------------------------------------------
-
-
-class Slow:
-    """An executable whose calls end when they are let."""
-
-    def __init__(self) -> None:
-        self.calls: list[int] = []
-        self.may_end = threading.Event()
-
-    def run_many(self, requests: list[Any]) -> list[Any]:
-        self.calls.append(len(requests))
-        assert self.may_end.wait(WAIT_S)
-        return [[r["x"]] for r in requests]
-
-
-def feed(count: int = 1) -> dict[str, np.ndarray]:
-    return {"x": np.zeros(count, np.float32)}
-
-
-def begun(queue: Queue, slow: Slow, model: ServedModel) -> Any:
-    first = queue.submit(model, feed())
-    while not slow.calls:
-        time.sleep(0.001)
-    return first
-
-
-def test_what_comes_while_a_call_runs_goes_together() -> None:
-    slow = Slow()
-    model: Any = ServedModel("m", "1", slow)  # type: ignore[arg-type]
-    queue = Queue(1, 100)
-    futures = [begun(queue, slow, model), *(queue.submit(model, feed(i)) for i in range(5))]
-    futures[2].cancel()
-    assert queue.waiting == 5
-    slow.may_end.set()
-    assert [f.result(WAIT_S)[0].size for i, f in enumerate(futures) if i != 2] == [1, 0, 2, 3, 4]
-    assert slow.calls == [1, 4]
-    queue.close()
-    assert model.waiting == 0
-    with pytest.raises(BusyError, match="the server ends"):
-        queue.submit(model, feed())
-
-
-def test_no_more_wait_than_may() -> None:
-    slow = Slow()
-    model: Any = ServedModel("m", "1", slow)  # type: ignore[arg-type]
-    queue = Queue(1, 2)
-    futures = [begun(queue, slow, model), *(queue.submit(model, feed()) for _ in range(2))]
-    with pytest.raises(BusyError, match="2 requests wait already") as e:
-        queue.submit(model, feed())
-    assert e.value.retry_s > 0
-    slow.may_end.set()
-    assert all(f.result(WAIT_S) for f in futures)
-    queue.close()
-
-
-def test_what_would_be_late_is_refused_when_it_comes() -> None:
-    slow = Slow()
-    model: Any = ServedModel("m", "1", slow)  # type: ignore[arg-type]
-    model.element_s = 0.01
-    queue = Queue(1, 100, latency_s=0.05)
-    futures = [begun(queue, slow, model), *(queue.submit(model, feed()) for _ in range(4))]
-    with pytest.raises(BusyError, match=r"its answer is expected after 0.060 s, of 0.05") as e:
-        queue.submit(model, feed())
-    assert e.value.retry_s == pytest.approx(0.01)
-    slow.may_end.set()
-    assert all(f.result(WAIT_S) for f in futures)
-    queue.close()
-
-
-def test_a_lone_request_is_taken_however_large() -> None:
-    slow = Slow()
-    slow.may_end.set()
-    model: Any = ServedModel("m", "1", slow)  # type: ignore[arg-type]
-    model.element_s = 1.0
-    queue = Queue(1, 100, latency_s=0.01)
-    assert queue.submit(model, feed(1000)).result(WAIT_S)[0].size == 1000
-    assert model.element_s < 1
-    queue.close()
-
-
-def test_errors_are_of_those_who_made_them() -> None:
-    model = ServedModel("m", "1", mlp())
-    queue = Queue(2, 100)
-    good = queue.submit(model, {"x": X})
-    bad = queue.submit(model, {"x": X[:, :3]})
-    assert len(good.result(WAIT_S)) == 1
-    with pytest.raises(ShapeError, match="axis 1: expected 4, got 3"):
-        bad.result(WAIT_S)
-    queue.close()
-
-
-class Broken:
-    """An executable with a fault."""
-
-    def run_many(self, requests: list[Any]) -> list[Any]:
-        raise ZeroDivisionError(f"of {len(requests)}")
-
-
-def test_a_fault_is_an_answer_and_the_thread_lives() -> None:
-    model: Any = ServedModel("m", "1", Broken())  # type: ignore[arg-type]
-    queue = Queue(1, 100)
-    for _ in range(2):
-        with pytest.raises(ZeroDivisionError):
-            queue.submit(model, feed()).result(WAIT_S)
-    queue.close()
 
 
 def test_zoo_models_are_compiled_and_served(tmp_path: Path) -> None:
