@@ -93,7 +93,7 @@ class Paths:
     async def about(self, _: Request) -> Response:
         """The server."""
         its = {"name": "bucketize", "version": release(), "extensions": EXTENSIONS}
-        return JSONResponse({**its, "models": sorted(self.server.versions)})
+        return JSONResponse({**its, "models": list(self.server.versions)})
 
     async def alive(self, _: Request) -> Response:
         """That it answers."""
@@ -146,7 +146,7 @@ class Paths:
         if (encoder := model.encoder) is None:
             raise ArgumentError(f"{model.name} has no tokenizer: it takes tensors alone")
         feeds = await anyio.to_thread.run_sync(encoder.requests, asked.texts)
-        results = await _unless_gone(self.server.every_result(model, feeds), request)
+        results = await _unless_gone(self.server.every_result(model, feeds, "text"), request)
         vectors = encoder.vectors(results)
         tokens = sum(feed[encoder.executable.inputs[0]].size for feed in feeds)
         arguments = asked.model, asked.format, vectors, tokens

@@ -51,7 +51,8 @@ class Server:
 
         """
         self.versions: dict[str, dict[str, ServedModel]] = {}
-        for model in models:
+        """By name and version, in the order of these."""
+        for model in sorted(models, key=lambda each: (each.name, int(each.version))):
             _check(model)
             self.versions.setdefault(model.name, {})[model.version] = model
         self.queue, self.most_bytes = queue, most_bytes
@@ -66,13 +67,11 @@ class Server:
         """A model; without a version its highest. Raises UnknownModelError if there is none."""
         versions = self.versions.get(name)
         if versions is None:
-            raise UnknownModelError(
-                f"no model {name}; there are {', '.join(sorted(self.versions))}"
-            )
+            raise UnknownModelError(f"no model {name}; there are {', '.join(self.versions)}")
         if not version:
-            return versions[max(versions, key=int)]
+            return versions[[*versions][-1]]
         if version not in versions:
-            those = ", ".join(sorted(versions, key=int))
+            those = ", ".join(versions)
             raise UnknownModelError(f"no model {name}, version {version}; there are {those}")
         return versions[version]
 
@@ -84,11 +83,13 @@ class Server:
         (own,) = await self.every_result(model, [request.feed])
         return own
 
-    async def every_result(self, model: ServedModel, feeds: Sequence[Feed]) -> list[list[Value]]:
-        """The same of several requests of one client: all of them, or none."""
+    async def every_result(
+        self, model: ServedModel, feeds: Sequence[Feed], what: str = "request"
+    ) -> list[list[Value]]:
+        """The same of several requests of one client; an error notes of which, called so."""
         futures = [asyncio.wrap_future(f) for f in self.queue.submit(model, feeds)]
         try:
-            return await asyncio.gather(*futures)
+            return [await _noting(f"in {what} {i}", future) for i, future in enumerate(futures)]
         finally:
             for future in futures:  # if one failed, nobody waits for the others
                 future.cancel()
@@ -133,6 +134,14 @@ class Server:
             for model in self.models():
                 await anyio.to_thread.run_sync(renew, model)
                 await anyio.to_thread.run_sync(watch, model)
+
+
+async def _noting(note: str, result: Awaitable[Answer]) -> Answer:
+    try:
+        return await result
+    except BucketizeError as e:
+        e.add_note(note)
+        raise
 
 
 def watch(model: ServedModel) -> None:

@@ -28,9 +28,10 @@ def its(folder: Path) -> Iterator[Process]:
     exe.save(folder / "saved.bkt")
     zoo = ("zoo:mlp",)
     tokenizers = ("--tokenizer", f"saved={folder}")
-    process = Process(folder, f"encoder={folder}", "saved.bkt", *zoo, *tokenizers, "--waiting", "9")
-    yield process
-    process.end()
+    models = f"encoder={folder}", "saved.bkt", *zoo
+    with Process(folder, *models, *tokenizers, "--waiting", "9") as process:
+        yield process
+        process.end()
 
 
 def test_texts_are_answered_by_their_vectors(its: Process, folder: Path) -> None:
@@ -88,14 +89,14 @@ def test_texts_are_answered_by_their_vectors(its: Process, folder: Path) -> None
 def test_a_text_that_the_model_has_no_room_for_is_named(tmp_path: Path, folder: Path) -> None:
     bounded = bucketize.from_onnx(model(), bounds={"S": (1, 4)})
     bucketize.compile(bucketize.ragged(bounded)).save(tmp_path / "short.bkt")
-    its = Process(tmp_path, "short.bkt", "--tokenizer", str(folder / "tokenizer.json"))
-    asked = {"model": "short", "input": ["a", TEXTS[2], "one"]}
-    status, _, content = its.client.ask(PATH, json.dumps(asked).encode())
-    assert status == 400
-    assert json.loads(content)["error"]["message"].startswith("text 1: ")
-    asked["input"] = ["a", "one"]
-    assert its.client.ask(PATH, json.dumps(asked).encode())[0] == 200
-    its.end()
+    with Process(tmp_path, "short.bkt", "--tokenizer", str(folder / "tokenizer.json")) as its:
+        asked = {"model": "short", "input": ["a", TEXTS[2], "one"]}
+        status, _, content = its.client.ask(PATH, json.dumps(asked).encode())
+        assert status == 400
+        assert json.loads(content)["error"]["message"].endswith("got 14; in text 1")
+        asked["input"] = ["a", "one"]
+        assert its.client.ask(PATH, json.dumps(asked).encode())[0] == 200
+        its.end()
 
 
 def test_a_model_that_takes_no_tokens_is_refused_at_the_start(run: Any, folder: Path) -> None:

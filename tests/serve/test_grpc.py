@@ -33,9 +33,9 @@ MOST = 100_000
 def its(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     folder = tmp_path_factory.mktemp("grpc")
     mlp().save(folder / "net.bkt")
-    process = Process(folder, "net.bkt", "--body-bytes", str(MOST), "--grpc-port", "0")
-    yield process
-    assert process.end() == ""
+    with Process(folder, "net.bkt", "--body-bytes", str(MOST), "--grpc-port", "0") as process:
+        yield process
+        assert process.end() == ""
 
 
 @pytest.fixture(scope="module")

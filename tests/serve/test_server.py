@@ -27,9 +27,10 @@ from bucketize import ops, zoo
 from bucketize.errors import ProgramError
 from bucketize.ir import Builder, Module, Var
 from bucketize.serve.app import application
+from bucketize.serve.drift import Drift
 from bucketize.serve.model import ServedModel
 from bucketize.serve.queue import Queue
-from bucketize.serve.server import Server
+from bucketize.serve.server import Server, watch
 from bucketize.types import Symbol, tensor
 from dispatchers import log_dispatcher
 
@@ -58,8 +59,13 @@ class Client:
         connection.close()
         return answer.status, answer.headers, content
 
-    def infer(self, x: np.ndarray, model: str = "net") -> np.ndarray:
-        told = {"name": "x", "datatype": "FP32", "shape": list(x.shape), "data": x.ravel().tolist()}
+    def infer(self, x: np.ndarray, model: str = "net", name: str = "x") -> np.ndarray:
+        told = {
+            "name": name,
+            "datatype": "FP32",
+            "shape": list(x.shape),
+            "data": x.ravel().tolist(),
+        }
         status, _, content = self.ask(
             f"/v2/models/{model}/infer", json.dumps({"inputs": [told]}).encode()
         )
@@ -96,6 +102,14 @@ class Process:
         self.process.send_signal(how)
         return self.process.communicate(timeout=WAIT_S)[1]
 
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -106,9 +120,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(folder: Path) -> Iterator[Client]:
-    its = Process(folder, "net.bkt", "other=net.bkt", "--body-bytes", "100000")
-    yield its.client
-    its.end()
+    with Process(folder, "net.bkt", "other=net.bkt", "--body-bytes", "100000") as its:
+        yield its.client
+        its.end()
 
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -226,31 +240,31 @@ def test_another_program_in_its_place_serves_and_the_end_is_graceful(tmp_path: P
     """No request is lost; sizes are written when it ends."""
     path = tmp_path / "net.bkt"
     mlp().save(path)
-    its = Process(tmp_path, "net.bkt", "--traffic", "sizes")
-    answers: list[float] = []
-    ends = threading.Event()
+    with Process(tmp_path, "net.bkt", "--traffic", "sizes") as its:
+        answers: list[float] = []
+        ends = threading.Event()
 
-    def ask() -> None:
-        while not ends.is_set():
-            answers.append(float(its.client.infer(np.ones((2, 4), np.float32)).max()))
+        def ask() -> None:
+            while not ends.is_set():
+                answers.append(float(its.client.infer(np.ones((2, 4), np.float32)).max()))
 
-    asking = threading.Thread(target=ask)
-    asking.start()
-    mlp(3.0).save(path)
-    end = time.monotonic() + WAIT_S
-    while 3.0 not in answers and time.monotonic() < end:
-        time.sleep(0.05)
-    (tmp_path / "damaged").write_bytes(b"damage")
-    (tmp_path / "damaged").replace(path)
-    time.sleep(1.5)
-    ends.set()
-    asking.join()
-    said = its.end()
-    assert set(answers) == {1.0, 3.0}
-    assert answers == sorted(answers)
-    assert "net.bkt is not served: " in said
-    written = bucketize.Traffic.read(tmp_path / "sizes" / "net.csv")
-    assert written.total == len(answers)
+        asking = threading.Thread(target=ask)
+        asking.start()
+        mlp(3.0).save(path)
+        end = time.monotonic() + WAIT_S
+        while 3.0 not in answers and time.monotonic() < end:
+            time.sleep(0.05)
+        (tmp_path / "damaged").write_bytes(b"damage")
+        (tmp_path / "damaged").replace(path)
+        time.sleep(1.5)
+        ends.set()
+        asking.join()
+        said = its.end()
+        assert set(answers) == {1.0, 3.0}
+        assert answers == sorted(answers)
+        assert "net.bkt is not served: " in said
+        written = bucketize.Traffic.read(tmp_path / "sizes" / "net.csv")
+        assert written.total == len(answers)
 
 
 def test_what_cannot_be_served_is_told_at_the_start(
@@ -289,47 +303,43 @@ def test_of_several_versions_the_highest_answers(tmp_path: Path, as_folder: bool
     if not as_folder:
         files = {n: tmp_path / "net" / n / "model.bkt" for n in ("1", "2")}
         arguments = [f"net:2={files['2']}", f"net={files['1']}"]
-    its = Process(tmp_path, *arguments, "--grpc-port", "0")
-    one = np.ones((1, 4), np.float32)
-    assert its.client.infer(one).max() == 2
-    assert its.client.infer(one, "net/versions/1").max() == 1
-    told = json.loads(its.client.ask("/v2/models/net/versions/2")[2])
-    assert told["versions"] == ["1", "2"]
-    status, _, content = its.client.ask("/v2/models/net/versions/3")
-    assert (status, json.loads(content)["error"]) == (
-        404,
-        "no model net, version 3; there are 1, 2",
-    )
-    mlp(5.0).save(tmp_path / "net" / "1" / "model.bkt")
-    wait_until(lambda: its.client.infer(one, "net/versions/1").max() == 5)
-    assert its.client.infer(one).max() == 2
-    text = its.client.ask("/metrics")[2].decode()
-    assert 'bucketize_requests_total{model="net",status="200",version="2"} 2.0' in text
-    its.end()
+    bucketize.Traffic(("N",), np.array([[1]]), np.array([9])).write(tmp_path / "plan.csv")
+    with Process(tmp_path, *arguments, "--planned", "net=plan.csv") as its:
+        one = np.ones((1, 4), np.float32)
+        assert its.client.infer(one).max() == 2
+        assert its.client.infer(one, "net/versions/1").max() == 1
+        told = json.loads(its.client.ask("/v2/models/net/versions/2")[2])
+        assert (told["versions"], told["parameters"]) == (["1", "2"], {"drift": []})
+        status, _, content = its.client.ask("/v2/models/net/versions/3")
+        assert (status, json.loads(content)["error"]) == (
+            404,
+            "no model net, version 3; there are 1, 2",
+        )
+        mlp(5.0).save(tmp_path / "net" / "1" / "model.bkt")
+        wait_until(lambda: its.client.infer(one, "net/versions/1").max() == 5)
+        assert its.client.infer(one).max() == 2
+        text = its.client.ask("/metrics")[2].decode()
+        assert 'bucketize_requests_total{model="net",status="200",version="2"} 2.0' in text
+        its.end()
 
 
-def test_requests_that_do_not_come_as_planned_are_told(tmp_path: Path) -> None:
-    mlp().save(tmp_path / "net.bkt")
+def test_requests_that_do_not_come_as_planned_are_told(caplog: pytest.LogCaptureFixture) -> None:
     planned = bucketize.Traffic(("N",), np.arange(1, 9)[:, None], np.full(8, 100))
-    planned.write(tmp_path / "plan.csv")
-    its = Process(tmp_path, "net.bkt", "--planned", "plan.csv")
-
-    def drift() -> list[str]:
-        told: list[str] = json.loads(its.client.ask("/v2/models/net")[2])["parameters"]["drift"]
-        return told
-
-    gauge = 'bucketize_drifted{model="net",version="1"}'
-    assert drift() == []
-    for size, differs in ((64, 1.0), (0, 0.0)):
-        for i in range(1100):
-            its.client.infer(np.zeros((size or 1 + i % 8, 4), np.float32))
-        wait_until(lambda differs=differs: bool(drift()) == bool(differs))
-        assert f"{gauge} {differs}" in its.client.ask("/metrics")[2].decode()
-        if differs:
-            assert drift()[0].startswith("sizes of N differ by 1.00")
-    said = its.end()
-    assert "net: requests do not come as planned: sizes of N differ by 1.00" in said
-    assert "net: requests come as planned again" in said
+    model = ServedModel("net", "1", mlp(), drift=Drift(planned))
+    server = Server([model], Queue(1, 1))
+    watch(model)
+    for sizes, differs in (([64], 1.0), (range(1, 9), 0.0)):
+        few, rest = 100, 1000
+        for count in (few, rest):
+            feeds = [{"x": np.zeros((size, 4), np.float32)} for size in (*sizes,) * count]
+            model.executable.run_many(feeds[:count])
+            watch(model)
+            said = caplog.messages
+            assert not differs or bool(said) == (count == rest), "a few are not looked at"
+        line = f'bucketize_drifted{{model="net",version="1"}} {differs}'
+        assert line in server.metrics.text().decode()
+    assert said[0].startswith("net: requests do not come as planned: sizes of N differ by 1.00")
+    assert said[1:] == ["net: requests come as planned again"]
 
 
 def test_who_hangs_up_before_its_turn_takes_its_request_along() -> None:
@@ -394,15 +404,22 @@ def test_what_the_server_needs_is_named(run: Any, monkeypatch: pytest.MonkeyPatc
 
 
 def test_zoo_models_are_compiled_and_served(tmp_path: Path) -> None:
-    its = Process(tmp_path, "zoo:mlp", "-d", "log", "--latency", "60s")
-    sizes = {"N": 2}
-    (x,) = zoo.inputs("mlp", sizes).values()
-    told = {"name": "data", "datatype": "FP32", "shape": list(x.shape), "data": x.ravel().tolist()}
-    status, _, content = its.client.ask(
-        "/v2/models/mlp/infer", json.dumps({"inputs": [told]}).encode()
-    )
-    assert status == 200
-    (y,) = json.loads(content)["outputs"]
-    want = bucketize.compile(bucketize.from_onnx(zoo.build("mlp"), bounds=zoo.BOUNDS["mlp"])).run(x)
-    np.testing.assert_allclose(np.reshape(y["data"], y["shape"]), want[0], rtol=1e-4, atol=1e-6)
-    its.end(signal.SIGINT)
+    with Process(tmp_path, "zoo:mlp", "-d", "log", "--latency", "60s") as its:
+        sizes = {"N": 2}
+        (x,) = zoo.inputs("mlp", sizes).values()
+        told = {
+            "name": "data",
+            "datatype": "FP32",
+            "shape": list(x.shape),
+            "data": x.ravel().tolist(),
+        }
+        status, _, content = its.client.ask(
+            "/v2/models/mlp/infer", json.dumps({"inputs": [told]}).encode()
+        )
+        assert status == 200
+        (y,) = json.loads(content)["outputs"]
+        want = bucketize.compile(
+            bucketize.from_onnx(zoo.build("mlp"), bounds=zoo.BOUNDS["mlp"])
+        ).run(x)
+        np.testing.assert_allclose(np.reshape(y["data"], y["shape"]), want[0], rtol=1e-4, atol=1e-6)
+        its.end(signal.SIGINT)
