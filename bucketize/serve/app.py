@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -29,11 +30,13 @@ from bucketize.serve.refusal import (
     BROKEN,
     BusyError,
     HungUpError,
+    SlowClientError,
     TooLargeError,
     status_of,
     text_of,
 )
 from bucketize.serve.server import LOGGER, Answer, Server, beside
+from bucketize.serve.unread import ClosingUnread
 
 
 def application(server: Server, rpc: Rpc | None = None) -> Starlette:
@@ -57,6 +60,7 @@ def application(server: Server, rpc: Rpc | None = None) -> Starlette:
     return Starlette(
         routes=[*paths.gets(), *paths.posts()],
         lifespan=lifespan,
+        middleware=[Middleware(ClosingUnread)],
         exception_handlers={BucketizeError: _refused, Exception: _broken},
     )
 
@@ -158,12 +162,16 @@ class Paths:
         most, told = self.server.most_bytes, request.headers.get("content-length", "0")
         if told.isdigit() and int(told) > most:
             raise TooLargeError(f"a body has at most {most} bytes, not {told}")
-        parts, size = [], 0
-        async for part in request.stream():
-            size += len(part)
-            if size > most:
-                raise TooLargeError(f"a body has at most {most} bytes")
-            parts.append(part)
+        parts, size, patience_s = [], 0, self.server.patience_s
+        try:
+            async with asyncio.timeout(patience_s):
+                async for part in request.stream():
+                    size += len(part)
+                    if size > most:
+                        raise TooLargeError(f"a body has at most {most} bytes")
+                    parts.append(part)
+        except TimeoutError as e:
+            raise SlowClientError(f"after {patience_s:g} s the body is not there") from e
         return b"".join(parts)
 
     def _model(self, request: Request) -> ServedModel:

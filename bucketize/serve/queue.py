@@ -2,7 +2,8 @@
 
 Nothing waits for company: what came while a call ran goes together in the next one, as `run_many`
 has it. So a lone request is answered at once, and the more come the more share a call. What would
-be answered after its deadline is refused when it comes, by what requests took of late.
+be answered after its deadline is refused when it comes, by what requests took of late; what waited
+longer than that told is refused when its turn comes.
 
 Calls of all models share the cores: as many run at once as their threads fit in, and who had least
 of them comes next (start-time fair queueing; Goyal, Vin and Cheng, 1996).
@@ -38,6 +39,7 @@ class Waiting:
     feed: Feed
     size: int
     """Elements of its inputs."""
+    came: float
     answer: Answer = field(default_factory=Future)
 
 
@@ -108,7 +110,8 @@ class Queue:
 
         Raises BusyError: as many wait as may, or they would be late.
         """
-        jobs = [Waiting(feed, sum(array.size for array in feed.values())) for feed in feeds]
+        now = time.monotonic()
+        jobs = [Waiting(feed, sum(array.size for array in feed.values()), now) for feed in feeds]
         size = sum(job.size for job in jobs)
         with self._changed:
             line = self.line(model)
@@ -180,17 +183,42 @@ class Queue:
                     return line, jobs, charged
 
     def _of(self, line: Line) -> list[Waiting]:
-        """Take requests whose clients are still there: a share of those for each call that fits."""
+        """Take requests whose clients are still there: a share of those for each call that fits.
+
+        With a deadline, as many as the first of them can wait for.
+        """
         calls = self._free // line.cores
         count = min(math.ceil(len(line.jobs) / calls), self.at_once)
         jobs: list[Waiting] = []
+        size, room_s, now = 0, math.inf, time.monotonic()
         while line.jobs and len(jobs) < count:
-            job = line.jobs.popleft()
-            if job.answer.set_running_or_notify_cancel():
+            job = line.jobs[0]
+            size += job.size
+            if jobs and line.cost(size) / line.cores > room_s:
+                break
+            line.jobs.popleft()
+            if self._begins(line, job, now):
+                if not jobs and self.latency_s is not None:
+                    room_s = self.latency_s - (now - job.came)
                 jobs.append(job)
             else:
+                size -= job.size
                 line.elements -= job.size
         return jobs
+
+    def _begins(self, line: Line, job: Waiting, now: float) -> bool:
+        """Whether a request is answered: its client is there, and it would not be late.
+
+        What is late with nobody before it, as it is large, is answered.
+        """
+        if not job.answer.set_running_or_notify_cancel():
+            return False
+        waited, most = now - job.came, self.latency_s or math.inf
+        if waited <= most / 2 or waited + line.cost(job.size) / line.cores <= most:
+            return True
+        message = f"it waited {waited:.3f} s, of {most:g}"
+        job.answer.set_exception(BusyError(message, line.cost(line.elements) / self.cores))
+        return False
 
     def _run(self, line: Line, jobs: list[Waiting]) -> None:
         left = dict(enumerate(jobs))

@@ -24,6 +24,7 @@ from bucketize.types import TensorType
 
 LOGGER = logging.getLogger("bucketize")
 LOOKED_S = 1.0  # between two looks at files that may be replaced
+PATIENCE_S = 30.0
 OWN_THREAD = 1 << 16  # bytes of a request: what is longer is read beside other requests
 Answer = TypeVar("Answer")
 
@@ -37,6 +38,7 @@ class Server:
         queue: Queue,
         most_bytes: int = 64 << 20,
         traffic: Path | None = None,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         """Nothing listens yet.
 
@@ -45,6 +47,7 @@ class Server:
             queue: of their requests.
             most_bytes: of a request.
             traffic: a folder where sizes of requests are written to, at the end.
+            patience_s: that a client has to send a request, and after each before the next.
 
         Raises ProgramError for a model of more than tensors, UnknownNameError for a plan of sizes
         that its model has not.
@@ -57,7 +60,7 @@ class Server:
             self.versions.setdefault(model.name, {})[model.version] = model
         self.queue, self.most_bytes = queue, most_bytes
         self.metrics = Metrics(queue, self.models)
-        self._traffic = traffic
+        self.patience_s, self._traffic = patience_s, traffic
 
     def models(self) -> list[ServedModel]:
         """All of them."""

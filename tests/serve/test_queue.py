@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -90,6 +91,35 @@ def test_what_would_be_late_is_refused_when_it_comes() -> None:
     assert e.value.retry_s == pytest.approx(0.01)
     slow.may_end.set()
     assert all(f.result(WAIT_S) for f in futures)
+    queue.close()
+
+
+def test_what_waited_too_long_is_refused_when_its_turn_comes() -> None:
+    slow = Slow()
+    model = served(slow)
+    queue = Queue(1, 100, latency_s=10_000.0)
+    futures = [begun(queue, slow, model), *(ask(queue, model) for _ in range(3))]
+    jobs = queue.line(model).jobs
+    jobs[1] = replace(jobs[1], came=jobs[1].came - 10_001)
+    slow.may_end.set()
+    with pytest.raises(BusyError, match=r"it waited 1000\d\.\d+ s, of 10000"):
+        futures[2].result(WAIT_S)
+    assert all(futures[i].result(WAIT_S) for i in (0, 1, 3))
+    assert slow.calls == [1, 2]
+    queue.close()
+    assert queue.line(model).elements == 0
+
+
+def test_a_call_takes_what_its_first_request_can_wait_for() -> None:
+    slow = Slow()
+    model = served(slow)
+    queue = Queue(1, 100, latency_s=10_000.0)
+    first = begun(queue, slow, model)
+    others = [ask(queue, model, 2) for _ in range(10)]
+    queue.line(model).element_s = 1_000.0  # and 800 after the first call
+    slow.may_end.set()
+    assert all(f.result(WAIT_S) for f in (first, *others))
+    assert slow.calls[:2] == [1, 6]
     queue.close()
 
 

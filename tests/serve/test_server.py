@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,8 @@ import bucketize
 from bucketize import ops, zoo
 from bucketize.errors import ProgramError
 from bucketize.ir import Builder, Module, Var
-from bucketize.serve.app import application
 from bucketize.serve.drift import Drift
+from bucketize.serve.listen import listening
 from bucketize.serve.model import ServedModel
 from bucketize.serve.queue import Queue
 from bucketize.serve.server import Server, watch
@@ -109,6 +109,19 @@ class Process:
         if self.process.poll() is None:
             self.process.kill()
             self.process.communicate()
+
+
+@contextmanager
+def served_here(server: Server) -> Iterator[Client]:
+    """A server in this process."""
+    config = listening(server, "127.0.0.1", 0)
+    its, listens = uvicorn.Server(config), config.bind_socket()
+    listens.listen()
+    serving = threading.Thread(target=its.run, kwargs={"sockets": [listens]})
+    serving.start()
+    yield Client(listens.getsockname()[1])
+    its.should_exit = True
+    serving.join()
 
 
 @pytest.fixture(scope="module")
@@ -199,31 +212,6 @@ def test_what_is_wrong_is_told_and_others_are_served(
     assert (got, message in json.loads(content)["error"]) == (status, True), content
     assert "in request" not in content.decode()
     np.testing.assert_array_equal(client.infer(X), X)
-
-
-def test_a_body_that_never_ends_is_cut_off(client: Client) -> None:
-    """Its length is not told: it comes in parts."""
-    with socket.create_connection(("127.0.0.1", client.port), WAIT_S) as its:
-        its.sendall(
-            b"POST /v2/models/net/infer HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
-        )
-        part = b"2710\r\n" + b" " * 10_000 + b"\r\n"
-        with suppress(OSError):  # it hangs up
-            for _ in range(1000):
-                its.sendall(part)
-        answer = its.recv(100)
-    assert b" 413 " in answer.splitlines()[0]
-
-
-def test_nonsense_and_idle_connections_keep_nobody_waiting(client: Client) -> None:
-    idle = [socket.create_connection(("127.0.0.1", client.port), WAIT_S) for _ in range(200)]
-    idle[0].sendall(b"\0\1\2 nonsense\r\n\r\n")
-    idle[1].sendall(
-        b"POST /v2/models/net/infer HTTP/1.1\r\nContent-Length: 50\r\n\r\n{"
-    )  # and no more
-    np.testing.assert_array_equal(client.infer(X), X)
-    for each in idle:
-        each.close()
 
 
 def test_metrics_count_what_was_asked(client: Client) -> None:
@@ -354,14 +342,7 @@ def test_who_hangs_up_before_its_turn_takes_its_request_along() -> None:
 
     exe.stream_many = slow  # type: ignore[method-assign,assignment]
     queue, model = Queue(1, 100), ServedModel("net", "1", exe)
-    server = Server([model], queue)
-    config = uvicorn.Config(application(server), port=0)
-    its, listens = uvicorn.Server(config), config.bind_socket()
-    listens.listen()
-    serving = threading.Thread(target=its.run, kwargs={"sockets": [listens]})
-    serving.start()
-    client = Client(listens.getsockname()[1])
-    with ThreadPoolExecutor(2) as pool:
+    with served_here(Server([model], queue)) as client, ThreadPoolExecutor(2) as pool:
         first = pool.submit(client.infer, X)
         wait_until(lambda: bool(calls))
         told = {"name": "x", "datatype": "FP32", "shape": [3, 4], "data": X.ravel().tolist()}
@@ -378,8 +359,6 @@ def test_who_hangs_up_before_its_turn_takes_its_request_along() -> None:
         for future in (first, other):
             np.testing.assert_array_equal(future.result(WAIT_S), X)
     assert calls == [1, 1]
-    its.should_exit = True
-    serving.join()
 
 
 def wait_until(holds: Callable[[], bool]) -> None:

@@ -14,7 +14,6 @@ from bucketize.cli.served import served_models
 from bucketize.errors import BucketizeError
 
 HOW = "pip install 'bucketize[serve]'"
-GRACE_S = 30  # for answers that are on their way when it ends
 UNITS = {"ms": 1e-3, "s": 1.0}
 
 
@@ -109,8 +108,8 @@ def serve(
         import uvicorn
 
         from bucketize.machine.target import cores
-        from bucketize.serve.app import application
         from bucketize.serve.grpc import Rpc
+        from bucketize.serve.listen import allow_connections, listening
         from bucketize.serve.queue import Queue
         from bucketize.serve.server import Server
     except ModuleNotFoundError as e:
@@ -122,14 +121,8 @@ def serve(
     rpc = None
     if options["grpc_port"] is not None:
         rpc = Rpc(server, f"{host}:{options['grpc_port']}", lambda at: echo(f"grpc://{host}:{at}"))
-    config = uvicorn.Config(
-        application(server, rpc),
-        host,
-        port,
-        log_level="warning",
-        lifespan="on",
-        timeout_graceful_shutdown=GRACE_S,
-    )
+    config = listening(server, host, port, rpc)
+    allow_connections()
     socket = config.bind_socket()
     socket.listen(config.backlog)  # who connects as soon as the address is told waits
     where = f"http://{host}:{socket.getsockname()[1]}"
