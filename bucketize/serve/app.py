@@ -9,7 +9,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
 from starlette.applications import Starlette
@@ -37,6 +37,8 @@ from bucketize.serve.refusal import (
 )
 from bucketize.serve.server import LOGGER, Answer, Server, beside
 from bucketize.serve.unread import ClosingUnread
+
+Take: TypeAlias = Callable[[int], None]
 
 
 def application(server: Server, rpc: Rpc | None = None) -> Starlette:
@@ -124,10 +126,11 @@ class Paths:
     async def infer(self, request: Request) -> Response:
         """The results of a model."""
         model = self._model(request)
-        return await self.server.counted(model, self._inferred(model, request))
+        with self.server.room.of_request() as take:
+            return await self.server.counted(model, self._inferred(model, request, take))
 
-    async def _inferred(self, model: ServedModel, request: Request) -> Response:
-        body = await self._body(request)
+    async def _inferred(self, model: ServedModel, request: Request, take: Take) -> Response:
+        body = await self._body(request, take)
         length = request.headers.get(LENGTH)
         if length is not None and not length.isdigit():
             raise ArgumentError(f"{LENGTH}: expected a number, got {length!r}")
@@ -138,11 +141,13 @@ class Paths:
 
     async def embed(self, request: Request) -> Response:
         """The vectors of texts."""
-        body = await self._body(request)
-        asked = EmbeddingRequest.read(body, self.server.queue.most)
-        name, _, version = asked.model.partition(":")
-        model = self.server.model(name, version)
-        return await self.server.counted(model, self._embedded(model, asked, request))
+        with self.server.room.of_request() as take:
+            body = await self._body(request, take)
+            most = self.server.queue.most
+            asked = await beside(len(body), EmbeddingRequest.read, body, most)
+            name, _, version = asked.model.partition(":")
+            model = self.server.model(name, version)
+            return await self.server.counted(model, self._embedded(model, asked, request))
 
     async def _embedded(
         self, model: ServedModel, asked: EmbeddingRequest, request: Request
@@ -157,7 +162,7 @@ class Paths:
         body = await beside(vectors.nbytes, embeddings.written, *arguments)
         return Response(body, media_type="application/json")
 
-    async def _body(self, request: Request) -> bytes:
+    async def _body(self, request: Request, take: Take) -> bytes:
         """The body, if it is no longer than it may be: no more of it is taken in."""
         most, told = self.server.most_bytes, request.headers.get("content-length", "0")
         if told.isdigit() and int(told) > most:
@@ -169,9 +174,12 @@ class Paths:
                     size += len(part)
                     if size > most:
                         raise TooLargeError(f"a body has at most {most} bytes")
+                    take(len(part))
                     parts.append(part)
         except TimeoutError as e:
             raise SlowClientError(f"after {patience_s:g} s the body is not there") from e
+        except ClientDisconnect as e:
+            raise HungUpError("the client is gone") from e
         return b"".join(parts)
 
     def _model(self, request: Request) -> ServedModel:
@@ -211,8 +219,7 @@ def _refused(request: Request, error: Exception) -> Response:
 
 def _broken(request: Request, error: Exception) -> Response:
     """The answer to a fault of ours."""
-    if not isinstance(error, ClientDisconnect):
-        LOGGER.error("%s %s: %r", request.method, request.url.path, error)
+    LOGGER.error("%s %s: %r", request.method, request.url.path, error)
     return JSONResponse(_told(request, error), status_code=status_of(error))
 
 

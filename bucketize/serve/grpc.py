@@ -41,6 +41,7 @@ from bucketize.serve.server import LOGGER, Server, beside
 from bucketize.types import TensorType
 
 Message: TypeAlias = Any
+Method: TypeAlias = Callable[[Message], Awaitable[Message]]
 SERVICE = "inference.GRPCInferenceService"
 GRACE_S = 30  # for answers that are on their way when it ends
 CODES: Mapping[int, grpc.StatusCode] = {
@@ -111,7 +112,7 @@ class Rpc:
         await rpc.stop(GRACE_S)
 
     def _handlers(self) -> grpc.GenericRpcHandler:
-        methods: Mapping[str, Callable[[Message], Awaitable[Message]]] = {
+        methods: Mapping[str, Method] = {
             "ServerLive": _live,
             "ServerReady": _server_ready,
             "ModelReady": self._model_ready,
@@ -121,7 +122,7 @@ class Rpc:
         }
         handlers = {
             name: grpc.unary_unary_rpc_method_handler(
-                _refusing(MESSAGES[f"{name}Request"], method),
+                _refusing(self.server, MESSAGES[f"{name}Request"], method),
                 response_serializer=MESSAGES[f"{name}Response"].SerializeToString,
             )
             for name, method in methods.items()
@@ -169,21 +170,27 @@ async def _about(_: Message) -> Message:
     )
 
 
-def _refusing(kind: type[Any], method: Callable[[Message], Awaitable[Message]]) -> Any:
+def _refusing(server: Server, kind: type[Any], method: Method) -> Any:
     """The method over bytes, with what it raises told as a status."""
 
     async def answer(data: bytes, context: Any) -> Message:
         try:
-            return await method(await beside(len(data), _parsed, kind, data))
+            with server.room.of_request() as take:
+                take(len(data))
+                return await method(await beside(len(data), _parsed, kind, data))
         except Exception as e:
-            code = CODES[status_of(e)]
-            if code is grpc.StatusCode.INTERNAL:
-                LOGGER.error("gRPC: %r", e)
-            retry = math.ceil(e.retry_s * 1000) if isinstance(e, BusyError) else None
-            trailing = () if retry is None else ((RETRY, str(retry)),)
-            await context.abort(code, text_of(e), trailing)
+            await _refuse(context, e)
 
     return answer
+
+
+async def _refuse(context: Any, error: Exception) -> None:
+    code = CODES[status_of(error)]
+    if code is grpc.StatusCode.INTERNAL:
+        LOGGER.error("gRPC: %r", error)
+    retry = math.ceil(error.retry_s * 1000) if isinstance(error, BusyError) else None
+    trailing = () if retry is None else ((RETRY, str(retry)),)
+    await context.abort(code, text_of(error), trailing)
 
 
 def _parsed(kind: type[Any], data: bytes) -> Message:

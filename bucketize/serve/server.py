@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,14 +19,46 @@ from bucketize.serve.metrics import Metrics
 from bucketize.serve.model import ServedModel, identity
 from bucketize.serve.protocol import InferRequest
 from bucketize.serve.queue import Feed, Queue
-from bucketize.serve.refusal import STATUSES, HungUpError, UnknownModelError, status_of
+from bucketize.serve.refusal import STATUSES, BusyError, HungUpError, UnknownModelError, status_of
 from bucketize.types import TensorType
 
 LOGGER = logging.getLogger("bucketize")
 LOOKED_S = 1.0  # between two looks at files that may be replaced
 PATIENCE_S = 30.0
+MOST_BODIES = 16  # of the greatest size, that are here at once
+RETRY_S = 1.0  # where nobody knows how long others take to send theirs
+LARGE = anyio.CapacityLimiter(2)
+"""Threads that read what is long: JSON takes many times the memory while it is read."""
 OWN_THREAD = 1 << 16  # bytes of a request: what is longer is read beside other requests
 Answer = TypeVar("Answer")
+
+
+class Room:
+    """Bytes of requests that are here: no more than may be."""
+
+    def __init__(self, most: int) -> None:
+        """Empty."""
+        self.most, self.taken = most, 0
+
+    @contextmanager
+    def of_request(self) -> Iterator[Callable[[int], None]]:
+        """What takes bytes of a request, which are given back at the end.
+
+        It raises BusyError where there are too many.
+        """
+        own = 0
+
+        def take(count: int) -> None:
+            nonlocal own
+            if self.taken + count > self.most:
+                raise BusyError(f"requests of {self.taken} bytes are here already", RETRY_S)
+            own += count
+            self.taken += count
+
+        try:
+            yield take
+        finally:
+            self.taken -= own
 
 
 class Server:
@@ -58,7 +90,7 @@ class Server:
         for model in sorted(models, key=lambda each: (each.name, int(each.version))):
             _check(model)
             self.versions.setdefault(model.name, {})[model.version] = model
-        self.queue, self.most_bytes = queue, most_bytes
+        self.queue, self.most_bytes, self.room = queue, most_bytes, Room(MOST_BODIES * most_bytes)
         self.metrics = Metrics(queue, self.models)
         self.patience_s, self._traffic = patience_s, traffic
 
@@ -177,7 +209,7 @@ async def beside(size: int, does: Callable[..., Answer], *arguments: Any) -> Ans
     """A result: of what is large, by a thread that keeps nobody else waiting."""
     if size < OWN_THREAD:
         return does(*arguments)
-    return await anyio.to_thread.run_sync(does, *arguments)
+    return await anyio.to_thread.run_sync(does, *arguments, limiter=LARGE)
 
 
 def _check(model: ServedModel) -> None:

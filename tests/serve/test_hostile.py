@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 import pytest
 from test_grpc import asking, told
-from test_server import POST, WAIT_S, Process, X, mlp, served_here
+from test_server import POST, WAIT_S, Process, X, mlp, served_here, wait_until
 
 from bucketize.serve.model import ServedModel
 from bucketize.serve.queue import Queue
@@ -139,3 +139,19 @@ def test_who_trickles_is_not_waited_for(what: str) -> None:
             np.testing.assert_array_equal(client.infer(X), X)
         assert time.monotonic() < end, "it is still there"
     assert (b" 408 " in answer, b" 200 " in answer) == (what == "a body", what == "a second head")
+
+
+def test_requests_that_come_at_once_have_only_so_much_room() -> None:
+    """Sixteen of the longest: when they send no more, and are gone, there is room again."""
+    server = Server([ServedModel("net", "1", mlp())], Queue(1, 10), most_bytes=100_000)
+    with served_here(server) as client, ExitStack() as stack:
+        for _ in range(16):
+            sends = stack.enter_context(connection(client.port))
+            sends.sendall(POST + b"Content-Length: 100000\r\n\r\n" + b" " * 99_990)
+        wait_until(lambda: server.room.taken == 16 * 99_990)
+        status, headers, content = client.ask("/v2/models/net/infer", b" " * 1_000)
+        assert (status, headers["retry-after"]) == (429, "1")
+        assert b"requests of 1599840 bytes are here already" in content
+        stack.close()
+        wait_until(lambda: server.room.taken == 0)
+        np.testing.assert_array_equal(client.infer(X), X)
