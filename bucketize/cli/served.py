@@ -97,6 +97,7 @@ def _served(
             encoder = SentenceTransformer(executable, tokenizer)
     if encoder is not None:
         encoder.requests(["one"])  # what the model asks for is looked at now
+    executable.limit(options["limit_bytes"])
     path = Path(source) if is_saved(source) else None
     drift = _drift(options["plan"].get(name))
     return ServedModel(name, version, executable, path, encoder, drift)

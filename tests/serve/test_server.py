@@ -330,6 +330,25 @@ def test_requests_that_do_not_come_as_planned_are_told(caplog: pytest.LogCapture
     assert said[1:] == ["net: requests come as planned again"]
 
 
+def test_a_call_beyond_the_memory_of_its_model_is_refused(tmp_path: Path) -> None:
+    """Rows of a module that was saved are not known to keep apart: it is not cut."""
+    x, out = Var("x", tensor("float32", Symbol("N", 1, None), 4)), Builder()
+    y = out.emit(ops.matmul, x, out.emit(ops.transpose, x, axes=(1, 0)))
+    mod = Module({"main": out.function("main", [x], [out.emit(ops.reduce_sum, y, axes=(1,))])})
+    bucketize.compile(mod).save(tmp_path / "net.bkt")
+    with Process(tmp_path, "net.bkt", "--limit-bytes", "1000000") as its:
+        assert its.client.infer(X).shape == (3,)
+        told = {"name": "x", "datatype": "FP32", "shape": [20_000, 4]}
+        told["parameters"] = {"binary_data_size": 320_000}
+        text = json.dumps({"inputs": [told]}).encode()
+        headers = {"Inference_Header_Content_Length": str(len(text))}
+        status, _, content = its.client.ask(
+            "/v2/models/net/infer", text + bytes(320_000), **headers
+        )
+        assert (status, b"1,000,000" in content or b"1000000" in content) == (400, True), content
+        assert its.client.infer(X).shape == (3,)
+
+
 def test_who_hangs_up_before_its_turn_takes_its_request_along() -> None:
     """One request runs; of two that wait one client goes."""
     exe, calls, may_end = mlp(), list[int](), threading.Event()

@@ -59,6 +59,11 @@ def duration(_: click.Context, param: click.Parameter, value: str | None) -> flo
     help="Of a request, at most (413).",
 )
 @click.option(
+    "--limit-bytes",
+    type=click.IntRange(1),
+    help="Of a model: its weights and its calls. A call that takes more is cut, or refused (400).",
+)
+@click.option(
     "--cores",
     type=click.IntRange(1),
     help="That calls of all models use at once. Default: those of this process.",
