@@ -39,7 +39,7 @@ from bucketize.serve.grpc import MESSAGES, SERVICE
 SIDES = (OURS, PEER)
 LENGTHS = ("chunks", "equal")
 REFUSED = 0.01  # of requests, at a rate that counts as served
-FIRST_RATE, STEP = 16.0, 1.05
+FIRST_RATE, LEAST_RATE, STEP = 16.0, 1.0, 1.05
 DRAWN = 100_000  # tokens of the lengths that requests take in turns
 WARM = 0.2  # of a probe, whose requests are not counted
 LOAD = 0.7  # of the rate that was found, while it soaks
@@ -147,26 +147,29 @@ async def _one(infer: Any, request: bytes, due: float) -> tuple[float | None, fl
     return time.perf_counter() - due, late
 
 
-def highest(at: Callable[[float], Probe], latency_s: float, first: float = FIRST_RATE) -> Probe:
+def highest(at: Callable[[float], Probe], latency_s: float) -> Probe:
     """The probe of the highest rate that is served: doubled until one is not, then halved between.
 
     A rate that is not served is asked for twice: something else may have had the machine.
     """
 
     def served(rate: float) -> Probe | None:
-        found = (at(rate) for _ in range(2))
-        return next((each for each in found if each.serves(latency_s)), None)
+        probes = (at(rate) for _ in range(2))
+        return next((each for each in probes if each.serves(latency_s)), None)
 
-    best, rate = served(first), first
-    if best is None:
-        raise click.ClickException(f"{first:g} requests a second are not served in {latency_s:g} s")
-    while (more := served(2 * rate)) is not None:
-        best, rate = more, 2 * rate
-    low, high = rate, 2 * rate
+    low, best = FIRST_RATE, served(FIRST_RATE)
+    while best is None:
+        low /= 2
+        if low < LEAST_RATE:
+            raise click.ClickException(f"{2 * low:g} requests a second are not served in time")
+        best = served(low)
+    while (more := served(2 * low)) is not None:
+        best, low = more, 2 * low
+    high = 2 * low
     while high / low > STEP:
         middle = (low * high) ** 0.5
-        found = served(middle)
-        low, high, best = (middle, high, found) if found else (low, middle, best)
+        more = served(middle)
+        low, high, best = (middle, high, more) if more else (low, middle, best)
     return best
 
 

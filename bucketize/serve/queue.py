@@ -29,6 +29,9 @@ Feed: TypeAlias = Mapping[str, Array]
 Answer: TypeAlias = "Future[list[Value]]"
 KEPT = 0.8
 """Of an average that is told of late, what is kept at each call."""
+AIM = 0.8
+"""Of a deadline, after which requests are expected to be answered: what was not foreseen has the
+rest, and the way to the client."""
 AT_ONCE = 256  # requests that a thread takes: one that comes then waits for no more
 
 
@@ -84,6 +87,7 @@ class Queue:
 
         """
         self.cores, self.most, self.latency_s, self.at_once = cores, most, latency_s, at_once
+        self._aim_s = math.inf if latency_s is None else AIM * latency_s
         self._free = cores
         self._lines: dict[ServedModel, Line] = {}
         self._clock_s = 0.0
@@ -129,9 +133,9 @@ class Queue:
             raise BusyError("the server ends", 1.0)
         if len(line.jobs) + count > self.most:
             raise BusyError(f"{self.most} requests wait already", max(expected, 0.001))
-        if self.latency_s is not None and expected > self.latency_s and line.jobs:
+        if expected > self._aim_s and line.jobs:
             message = f"its answer is expected after {expected:.3f} s, of {self.latency_s:g}"
-            raise BusyError(message, expected - self.latency_s)
+            raise BusyError(message, expected - self._aim_s)
 
     def _expected_s(self, line: Line, size: int) -> float:
         """After how long a request would be answered, by what others took of late.
@@ -198,8 +202,8 @@ class Queue:
                 break
             line.jobs.popleft()
             if self._begins(line, job, now):
-                if not jobs and self.latency_s is not None:
-                    room_s = self.latency_s - (now - job.came)
+                if not jobs:
+                    room_s = self._aim_s - (now - job.came)
                 jobs.append(job)
             else:
                 size -= job.size
@@ -213,10 +217,10 @@ class Queue:
         """
         if not job.answer.set_running_or_notify_cancel():
             return False
-        waited, most = now - job.came, self.latency_s or math.inf
-        if waited <= most / 2 or waited + line.cost(job.size) / line.cores <= most:
+        waited, takes = now - job.came, line.cost(job.size) / line.cores
+        if waited <= self._aim_s / 2 or waited + takes <= self._aim_s:
             return True
-        message = f"it waited {waited:.3f} s, of {most:g}"
+        message = f"it waited {waited:.3f} s, of {self.latency_s:g}"
         job.answer.set_exception(BusyError(message, line.cost(line.elements) / self.cores))
         return False
 

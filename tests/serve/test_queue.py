@@ -83,10 +83,10 @@ def test_no_more_wait_than_may() -> None:
 def test_what_would_be_late_is_refused_when_it_comes() -> None:
     slow = Slow()
     model = served(slow)
-    queue = Queue(1, 100, latency_s=0.05)
+    queue = Queue(1, 100, latency_s=0.0625)
     queue.line(model).element_s = 0.01
     futures = [begun(queue, slow, model), *(ask(queue, model) for _ in range(4))]
-    with pytest.raises(BusyError, match=r"its answer is expected after 0.060 s, of 0.05") as e:
+    with pytest.raises(BusyError, match=r"its answer is expected after 0.060 s, of 0.0625") as e:
         ask(queue, model)
     assert e.value.retry_s == pytest.approx(0.01)
     slow.may_end.set()
@@ -113,7 +113,7 @@ def test_what_waited_too_long_is_refused_when_its_turn_comes() -> None:
 def test_a_call_takes_what_its_first_request_can_wait_for() -> None:
     slow = Slow()
     model = served(slow)
-    queue = Queue(1, 100, latency_s=10_000.0)
+    queue = Queue(1, 100, latency_s=12_500.0)
     first = begun(queue, slow, model)
     others = [ask(queue, model, 2) for _ in range(10)]
     queue.line(model).element_s = 1_000.0  # and 800 after the first call
