@@ -13,7 +13,7 @@ from bucketize.cli.parameter import Bound
 
 if TYPE_CHECKING:
     from bucketize.executable import Executable
-    from bucketize.serve.drift import Drift
+    from bucketize.serve.drift import DriftAlarm
     from bucketize.serve.model import ServedModel
 
 FILES = ("model.bkt", "model.onnx")
@@ -47,7 +47,8 @@ def _named(text: str) -> Iterator[tuple[str, str, str]]:
     if folder.is_dir() and not _is_encoder(source):
         yield from _in_folder(folder)
         return
-    name, _, version = (called or name_of(source)).partition(":")
+    own = folder.name if folder.is_dir() else name_of(source)
+    name, _, version = (called or own).partition(":")
     version = version or FIRST
     if not version.isdecimal() or int(version) < 1:
         raise click.UsageError(f"{text}: a version is a number from 1, got {version!r}")
@@ -103,11 +104,11 @@ def _served(
     return ServedModel(name, version, executable, path, encoder, drift)
 
 
-def _drift(plan: str | None) -> Drift | None:
+def _drift(plan: str | None) -> DriftAlarm | None:
     from bucketize.cli.bucket.traffic import read_traffic
-    from bucketize.serve.drift import Drift
+    from bucketize.serve.drift import DriftAlarm
 
-    return None if plan is None else Drift(read_traffic(plan))
+    return None if plan is None else DriftAlarm(read_traffic(plan))
 
 
 def _executable(source: str, bounds: list[Bound], options: Mapping[str, Any]) -> Executable:

@@ -11,7 +11,7 @@ from bucketize.traffic.drift import WINDOW, DriftWatch, SizeChange
 from bucketize.traffic.value import Traffic
 
 
-class Drift:
+class DriftAlarm:
     """What differs of late, by what an executable has counted."""
 
     def __init__(self, planned: Traffic) -> None:

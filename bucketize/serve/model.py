@@ -7,7 +7,7 @@ from typing import Any
 
 from bucketize.executable import Executable
 from bucketize.integrations.sentence_transformers import SentenceTransformer
-from bucketize.serve.drift import Drift
+from bucketize.serve.drift import DriftAlarm
 
 
 class ServedModel:
@@ -20,7 +20,7 @@ class ServedModel:
         executable: Executable,
         path: Path | None = None,
         encoder: SentenceTransformer | None = None,
-        drift: Drift | None = None,
+        drift: DriftAlarm | None = None,
     ) -> None:
         """A model, and where it is from.
 
@@ -51,13 +51,13 @@ class ServedModel:
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """Of its inputs."""
+        """The symbols of its inputs."""
         types = self.inputs.values()
         return tuple(dict.fromkeys(symbol.name for type_ in types for symbol in type_.symbols()))
 
     @property
     def threads(self) -> int:
-        """That a call takes."""
+        """Threads that a call takes."""
         return self.executable.program.threads
 
 

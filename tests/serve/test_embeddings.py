@@ -15,6 +15,7 @@ from test_sentence_transformers import TEXTS, folder, model
 from test_server import Process
 
 import bucketize
+from bucketize.cli.served import _named
 from bucketize.integrations.sentence_transformers import SentenceTransformer
 from bucketize.serve.embeddings import LONGEST
 
@@ -97,6 +98,18 @@ def test_a_text_that_the_model_has_no_room_for_is_named(tmp_path: Path, folder: 
         asked["input"] = ["a", "one"]
         assert its.client.ask(PATH, json.dumps(asked).encode())[0] == 200
         its.end()
+
+
+def test_a_folder_is_called_as_it_is(tmp_path: Path) -> None:
+    """A file's name ends before its suffix; a folder has none."""
+    place = tmp_path / "small-v1.5"
+    (place / "onnx").mkdir(parents=True)
+    (place / "onnx" / "model.onnx").touch()
+    assert [*_named(f"{place}/")] == [("small-v1.5", "1", f"{place}/")]
+    assert [*_named("x:2=a/net-v1.5.bkt"), *_named("a/net-v1.5.bkt")] == [
+        ("x", "2", "a/net-v1.5.bkt"),
+        ("net-v1.5", "1", "a/net-v1.5.bkt"),
+    ]
 
 
 def test_a_model_that_takes_no_tokens_is_refused_at_the_start(run: Any, folder: Path) -> None:

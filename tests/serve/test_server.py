@@ -26,7 +26,7 @@ import bucketize
 from bucketize import ops, zoo
 from bucketize.errors import ProgramError
 from bucketize.ir import Builder, Module, Var
-from bucketize.serve.drift import Drift
+from bucketize.serve.drift import DriftAlarm
 from bucketize.serve.listen import listening
 from bucketize.serve.model import ServedModel
 from bucketize.serve.queue import Queue
@@ -313,7 +313,7 @@ def test_of_several_versions_the_highest_answers(tmp_path: Path, as_folder: bool
 
 def test_requests_that_do_not_come_as_planned_are_told(caplog: pytest.LogCaptureFixture) -> None:
     planned = bucketize.Traffic(("N",), np.arange(1, 9)[:, None], np.full(8, 100))
-    model = ServedModel("net", "1", mlp(), drift=Drift(planned))
+    model = ServedModel("net", "1", mlp(), drift=DriftAlarm(planned))
     server = Server([model], Queue(1, 1))
     watch(model)
     for sizes, differs in (([64], 1.0), (range(1, 9), 0.0)):
