@@ -35,7 +35,7 @@ from bucketize.serve.refusal import (
     status_of,
     text_of,
 )
-from bucketize.serve.server import LOGGER, Answer, Server, beside
+from bucketize.serve.server import LOGGER, Answer, Server
 from bucketize.serve.unread import ClosingUnread
 
 Take: TypeAlias = Callable[[int], None]
@@ -135,16 +135,16 @@ class Paths:
         if length is not None and not length.isdigit():
             raise ArgumentError(f"{LENGTH}: expected a number, got {length!r}")
         json_bytes = None if length is None else int(length)
-        asked = await beside(len(body), read, body, json_bytes, model.inputs)
+        asked = await self.server.read(len(body), read, body, json_bytes, model.inputs)
         results = await _unless_gone(self.server.results(model, asked), request)
-        return await beside(len(body), _answer, model, asked, results)
+        return await self.server.read(len(body), _answer, model, asked, results)
 
     async def embed(self, request: Request) -> Response:
         """The vectors of texts."""
         with self.server.room.of_request() as take:
             body = await self._body(request, take)
             most = self.server.queue.most
-            asked = await beside(len(body), EmbeddingRequest.read, body, most)
+            asked = await self.server.read(len(body), EmbeddingRequest.read, body, most)
             name, _, version = asked.model.partition(":")
             model = self.server.model(name, version)
             return await self.server.counted(model, self._embedded(model, asked, request))
@@ -154,12 +154,10 @@ class Paths:
     ) -> Response:
         if (encoder := model.encoder) is None:
             raise ArgumentError(f"{model.name} has no tokenizer: it takes tensors alone")
-        feeds = await anyio.to_thread.run_sync(encoder.requests, asked.texts)
+        feeds = await self.server.beside(encoder.requests, asked.texts)
         results = await _unless_gone(self.server.every_result(model, feeds, "text"), request)
-        vectors = encoder.vectors(results)
         tokens = sum(feed[encoder.executable.inputs[0]].size for feed in feeds)
-        arguments = asked.model, asked.format, vectors, tokens
-        body = await beside(vectors.nbytes, embeddings.written, *arguments)
+        body = await self.server.beside(embeddings.written, asked, encoder, results, tokens)
         return Response(body, media_type="application/json")
 
     async def _body(self, request: Request, take: Take) -> bytes:
@@ -194,10 +192,11 @@ async def _unless_gone(results: Coroutine[Any, Any, Answer], request: Request) -
     first: set[asyncio.Future[Any]] = {asked, gone}
     try:
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-        if not asked.done() and asked.cancel():
+        if not asked.done():
             raise HungUpError("the client is gone")
         return await asked
     finally:
+        asked.cancel()
         gone.cancel()
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bucketize.errors import ArgumentError
-from bucketize.op import Array
+from bucketize.integrations.sentence_transformers import SentenceTransformer
+from bucketize.op import Array, Value
 
 LONGEST = 1 << 18  # characters of a text: what a tokenizer splits in some tenths of a second
 FORMATS = ("float", "base64")
@@ -62,14 +63,20 @@ def _texts(given: Any, most: int) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def written(model: str, how: str, vectors: Sequence[Array], tokens: int) -> bytes:
-    """The body of an answer."""
+def written(
+    request: EmbeddingRequest,
+    encoder: SentenceTransformer,
+    results: Sequence[Sequence[Value]],
+    tokens: int,
+) -> bytes:
+    """The body of an answer, by what the model gave for each text."""
     rows = [
-        {"object": "embedding", "index": i, "embedding": _encoded(vector, how)}
-        for i, vector in enumerate(vectors)
+        {"object": "embedding", "index": i, "embedding": _encoded(vector, request.format)}
+        for i, vector in enumerate(encoder.vectors(results))
     ]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return json.dumps({"object": "list", "data": rows, "model": model, "usage": usage}).encode()
+    answer = {"object": "list", "data": rows, "model": request.model, "usage": usage}
+    return json.dumps(answer).encode()
 
 
 def _encoded(vector: Array, how: str) -> Any:

@@ -37,7 +37,7 @@ from bucketize.serve.protocol import (
     tensor_of,
 )
 from bucketize.serve.refusal import BusyError, status_of, text_of
-from bucketize.serve.server import LOGGER, Server, beside
+from bucketize.serve.server import LOGGER, Server
 from bucketize.types import TensorType
 
 Message: TypeAlias = Any
@@ -147,13 +147,13 @@ class Rpc:
 
     async def _inferred(self, model: ServedModel, request: Message) -> Message:
         size = request.ByteSize()
-        asked = await beside(size, asked_for, request, model.inputs)
+        asked = await self.server.read(size, asked_for, request, model.inputs)
         results = await self.server.results(model, asked)
         named = dict(zip(model.executable.outputs, results, strict=True))
         answer = MESSAGES["ModelInferResponse"](
             model_name=model.name, model_version=model.version, id=request.id
         )
-        return await beside(size, filled, answer, asked, named)
+        return await self.server.read(size, filled, answer, asked, named)
 
 
 async def _live(_: Message) -> Message:
@@ -177,7 +177,7 @@ def _refusing(server: Server, kind: type[Any], method: Method) -> Any:
         try:
             with server.room.of_request() as take:
                 take(len(data))
-                return await method(await beside(len(data), _parsed, kind, data))
+                return await method(await server.read(len(data), _parsed, kind, data))
         except Exception as e:
             await _refuse(context, e)
 

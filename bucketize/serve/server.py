@@ -27,8 +27,7 @@ LOOKED_S = 1.0  # between two looks at files that may be replaced
 PATIENCE_S = 30.0
 MOST_BODIES = 16  # of the greatest size, that are here at once
 RETRY_S = 1.0  # where nobody knows how long others take to send theirs
-LARGE = anyio.CapacityLimiter(2)
-"""Threads that read what is long: JSON takes many times the memory while it is read."""
+AT_ONCE = 2  # requests that are read beside others: JSON takes many times its bytes meanwhile
 OWN_THREAD = 1 << 16  # bytes of a request: what is longer is read beside other requests
 Answer = TypeVar("Answer")
 
@@ -91,7 +90,7 @@ class Server:
             _check(model)
             self.versions.setdefault(model.name, {})[model.version] = model
         self.queue, self.most_bytes, self.room = queue, most_bytes, Room(MOST_BODIES * most_bytes)
-        self.metrics = Metrics(queue, self.models)
+        self.metrics, self._beside = Metrics(queue, self.models), anyio.CapacityLimiter(AT_ONCE)
         self.patience_s, self._traffic = patience_s, traffic
 
     def models(self) -> list[ServedModel]:
@@ -127,7 +126,16 @@ class Server:
             return [await _noting(f"in {what} {i}", future) for i, future in enumerate(futures)]
         finally:
             for future in futures:  # if one failed, nobody waits for the others
-                future.cancel()
+                if not future.cancel():
+                    future.exception()
+
+    async def beside(self, does: Callable[..., Answer], *arguments: Any) -> Answer:
+        """A result, by a thread that keeps nobody else waiting."""
+        return await anyio.to_thread.run_sync(does, *arguments, limiter=self._beside)
+
+    async def read(self, size: int, does: Callable[..., Answer], *arguments: Any) -> Answer:
+        """The same, of bytes; if they are few, at once."""
+        return does(*arguments) if size < OWN_THREAD else await self.beside(does, *arguments)
 
     async def counted(self, model: ServedModel, answer: Awaitable[Answer]) -> Answer:
         """An answer, counted by its status and timed."""
@@ -167,8 +175,7 @@ class Server:
         while True:
             await asyncio.sleep(LOOKED_S)
             for model in self.models():
-                await anyio.to_thread.run_sync(renew, model)
-                await anyio.to_thread.run_sync(watch, model)
+                await anyio.to_thread.run_sync(attend, model)
 
 
 async def _noting(note: str, result: Awaitable[Answer]) -> Answer:
@@ -177,6 +184,15 @@ async def _noting(note: str, result: Awaitable[Answer]) -> Answer:
     except BucketizeError as e:
         e.add_note(note)
         raise
+
+
+def attend(model: ServedModel) -> None:
+    """Look at a model; whatever goes wrong is told, and is looked at again."""
+    for look in (renew, watch):
+        try:
+            look(model)
+        except Exception as e:
+            LOGGER.error("%s: %r", model.name, e)
 
 
 def watch(model: ServedModel) -> None:
@@ -203,13 +219,6 @@ def renew(model: ServedModel) -> None:
         LOGGER.warning("%s is not served: %s", model.path, e)
     else:
         LOGGER.info("%s is served by what is in %s now", model.name, model.path)
-
-
-async def beside(size: int, does: Callable[..., Answer], *arguments: Any) -> Answer:
-    """A result: of what is large, by a thread that keeps nobody else waiting."""
-    if size < OWN_THREAD:
-        return does(*arguments)
-    return await anyio.to_thread.run_sync(does, *arguments, limiter=LARGE)
 
 
 def _check(model: ServedModel) -> None:

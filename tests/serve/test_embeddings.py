@@ -91,13 +91,13 @@ def test_a_text_that_the_model_has_no_room_for_is_named(tmp_path: Path, folder: 
     bounded = bucketize.from_onnx(model(), bounds={"S": (1, 4)})
     bucketize.compile(bucketize.ragged(bounded)).save(tmp_path / "short.bkt")
     with Process(tmp_path, "short.bkt", "--tokenizer", str(folder / "tokenizer.json")) as its:
-        asked = {"model": "short", "input": ["a", TEXTS[2], "one"]}
+        asked = {"model": "short", "input": ["a", TEXTS[2], TEXTS[2], "one"]}
         status, _, content = its.client.ask(PATH, json.dumps(asked).encode())
         assert status == 400
         assert json.loads(content)["error"]["message"].endswith("got 14; in text 1")
         asked["input"] = ["a", "one"]
         assert its.client.ask(PATH, json.dumps(asked).encode())[0] == 200
-        its.end()
+        assert its.end() == ""
 
 
 def test_a_folder_is_called_as_it_is(tmp_path: Path) -> None:

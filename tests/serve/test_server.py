@@ -30,7 +30,7 @@ from bucketize.serve.drift import DriftAlarm
 from bucketize.serve.listen import listening
 from bucketize.serve.model import ServedModel
 from bucketize.serve.queue import Queue
-from bucketize.serve.server import Server, watch
+from bucketize.serve.server import Server, attend, watch
 from bucketize.types import Symbol, tensor
 from dispatchers import log_dispatcher
 
@@ -392,6 +392,15 @@ def test_a_model_of_more_than_tensors_is_refused_at_the_start() -> None:
     exe = bucketize.compile(bucketize.from_onnx(model))
     with pytest.raises(ProgramError, match=r"net: x is .*, no tensor: the protocol has none"):
         Server([ServedModel("net", "1", exe)], Queue(1, 1))
+
+
+def test_a_fault_while_looking_at_a_model_is_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = ServedModel("net", "1", mlp())
+    monkeypatch.setattr("bucketize.serve.server.watch", lambda _: 1 / 0)
+    attend(model)
+    assert caplog.messages == ["net: ZeroDivisionError('division by zero')"]
 
 
 def test_what_the_server_needs_is_named(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
