@@ -60,6 +60,10 @@ def _texts(given: Any, most: int) -> tuple[str, ...]:
         if not 0 < len(text) <= LONGEST:
             wanted = f"expected 1 to {LONGEST} characters"
             raise ArgumentError(f"input, text {i}: {wanted}, got {len(text)}")
+        try:
+            text.encode()
+        except UnicodeEncodeError as e:
+            raise ArgumentError(f"input, text {i}: {e.reason}") from e
     return tuple(texts)
 
 

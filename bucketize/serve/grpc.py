@@ -177,7 +177,7 @@ def _refusing(server: Server, kind: type[Any], method: Method) -> Any:
         try:
             with server.room.of_request() as take:
                 take(len(data))
-                return await method(await server.read(len(data), _parsed, kind, data))
+                return await method(await server.read(len(data), parsed, kind, data))
         except Exception as e:
             await _refuse(context, e)
 
@@ -193,7 +193,8 @@ async def _refuse(context: Any, error: Exception) -> None:
     await context.abort(code, text_of(error), trailing)
 
 
-def _parsed(kind: type[Any], data: bytes) -> Message:
+def parsed(kind: type[Any], data: bytes) -> Message:
+    """A message; ArgumentError if the bytes are none."""
     try:
         return kind.FromString(data)
     except DecodeError as e:

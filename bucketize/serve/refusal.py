@@ -51,7 +51,8 @@ def status_of(error: BaseException) -> int:
 
 def text_of(error: BaseException) -> str:
     """What an error says, without which of the requests that shared a call it was."""
-    if not isinstance(error, BucketizeError):
-        return f"{type(error).__name__}: {error}"
-    notes = [note for note in error.notes if not note.startswith("in request ")]
-    return "; ".join([error.message, *notes])
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, BucketizeError):
+        notes = [note for note in error.notes if not note.startswith("in request ")]
+        text = "; ".join([error.message, *notes])
+    return text.encode(errors="backslashreplace").decode()  # half a pair may stand in a name

@@ -74,6 +74,8 @@ def test_texts_are_answered_by_their_vectors(its: Process, folder: Path) -> None
             400,
             "encoding_format: expected float or base64, got 'hex'",
         ),
+        ({"model": "encoder", "input": "\ud800"}, 400, "text 0: surrogates not allowed"),
+        ({"model": "\ud800", "input": "a"}, 404, r"no model \ud800; there are encoder"),
         ({"model": "mlp", "input": "a"}, 400, "mlp has no tokenizer: it takes tensors alone"),
         ({"model": "nope", "input": "a"}, 404, "no model nope; there are encoder, mlp, saved"),
     ]

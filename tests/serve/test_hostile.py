@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import random
 import resource
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from typing import Any
 
 import grpc
 import numpy as np
@@ -14,9 +17,15 @@ import pytest
 from test_grpc import asking, told
 from test_server import POST, WAIT_S, Process, X, mlp, served_here, wait_until
 
+from bucketize.errors import ArgumentError
+from bucketize.serve.embeddings import EmbeddingRequest
+from bucketize.serve.grpc import MESSAGES, asked_for, parsed
 from bucketize.serve.model import ServedModel
+from bucketize.serve.protocol import read
 from bucketize.serve.queue import Queue
+from bucketize.serve.refusal import text_of
 from bucketize.serve.server import Server
+from bucketize.types import Symbol, tensor
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 GARBAGE = bytes(np.random.default_rng(0).integers(0, 256, 2000, np.uint8))
@@ -108,6 +117,16 @@ def test_garbage_behind_a_preface_is_hung_up_on(its: Process) -> None:
     served(its)
 
 
+def test_a_message_that_unpacks_to_more_than_may_be_is_refused(its: Process) -> None:
+    """It is small as it comes: zeros, compressed."""
+    options = [("grpc.max_send_message_length", -1)]
+    address, how = f"127.0.0.1:{its.grpc_port}", grpc.Compression.Gzip
+    with grpc.insecure_channel(address, options, how) as channel, pytest.raises(grpc.RpcError) as e:
+        asking(channel)("ModelInfer", raw_input_contents=[bytes(65 << 20)], **told(X))
+    assert e.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    served(its)
+
+
 BEGINNINGS = {
     "nothing": b"",
     "a head": POST,
@@ -155,3 +174,47 @@ def test_requests_that_come_at_once_have_only_so_much_room() -> None:
         stack.close()
         wait_until(lambda: server.room.taken == 0)
         np.testing.assert_array_equal(client.infer(X), X)
+
+
+ODD = [None, True, -1, 1e308, 10**30, float("nan"), "x", "INT8", [], {}, [[1], [2, 3]], "\ud800"]
+TENSOR = {"name": "x", "datatype": "FP32", "shape": [2, 2]}
+INFER = {
+    "id": "a",
+    "inputs": [{**TENSOR, "data": [1, 2, 3, 4], "parameters": {"binary_data_size": 0}}],
+    "outputs": [{"name": "y", "parameters": {"binary_data": True}}],
+    "parameters": {"binary_data_output": False},
+}
+EMBED = {"model": "m", "input": ["a", "b"], "encoding_format": "float", "dimensions": None}
+
+
+def mutated(value: Any, dice: random.Random) -> Any:
+    """Some parts are others, or left out."""
+    if dice.random() < 0.15:
+        return dice.choice(ODD)
+    if isinstance(value, dict):
+        return {k: mutated(v, dice) for k, v in value.items() if dice.random() > 0.03}
+    return [mutated(v, dice) for v in value] if isinstance(value, list) else value
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+def test_whatever_a_request_holds_is_no_fault_of_ours() -> None:
+    """What is wrong is an ArgumentError, whose text can be sent."""
+    dice, types = random.Random(0), {"x": tensor("float32", Symbol("N", 1, 9), 2)}
+    request = MESSAGES["ModelInferRequest"](inputs=[TENSOR], raw_input_contents=[bytes(16)])
+    message = request.SerializeToString()
+    wrong = 0
+    for _ in range(2000):
+        infer, embed = (json.dumps(mutated(each, dice)).encode() for each in (INFER, EMBED))
+        odd = bytearray(message)
+        odd[dice.randrange(len(odd))] = dice.randrange(256)
+        for reads in (
+            lambda: read(infer, dice.choice([None, len(infer)]), types),  # noqa: B023
+            lambda: EmbeddingRequest.read(embed, 9),  # noqa: B023
+            lambda: asked_for(parsed(type(request), bytes(odd)), types),  # noqa: B023
+        ):
+            try:
+                reads()
+            except ArgumentError as e:
+                text_of(e).encode()
+                wrong += 1
+    assert 3000 < wrong < 6000
