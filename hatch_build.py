@@ -66,7 +66,8 @@ class CustomBuildHook(BuildHookInterface[Any]):
         if version == "editable":  # the whole tree is there
             return
         of_runtime = runtime_files(ROOT)
-        package = {f for f in (ROOT / "bucketize").rglob("*") if f.suffix in (".py", ".typed")}
+        suffixes = (".py", ".typed", ".csv", ".binpb", ".proto")
+        package = {f for f in (ROOT / "bucketize").rglob("*") if f.suffix in suffixes}
         is_runtime = self.metadata.name == RUNTIME
         chosen = of_runtime if is_runtime else package - of_runtime
         build_data["force_include"] |= {str(f): str(f.relative_to(ROOT)) for f in sorted(chosen)}

@@ -29,6 +29,7 @@ LONG = (
         "optimized",
         "resident",
         "images",
+        "serving",
     ),
 )
 """What writes files, or takes long; only by name."""

@@ -48,18 +48,16 @@ class Replica:
         """Open the model."""
         exe = opened(model, terms.trusted)
         exe.limit(terms.limit_bytes)
-        workers = max(1, int(terms.cores) // exe.program.threads)
         # a client that has rows or handles alone needs no server
-        queue = rest("bucketize.serve.queue")
-        self._model = queue.ServedModel(terms.name, "1", exe)
-        self._queue = queue.Queue(workers, terms.most, terms.latency_s)
-        models = {terms.name: self._model}
-        app = rest("bucketize.serve.app")
-        self._server = app.Server(models, self._queue, terms.body_bytes)
+        self._model = rest("bucketize.serve.model").ServedModel(terms.name, "1", exe)
+        queue = rest("bucketize.serve.queue").Queue
+        self._queue = queue(max(1, int(terms.cores)), terms.most, terms.latency_s)
+        server = rest("bucketize.serve.server").Server
+        self._server = server([self._model], self._queue, terms.body_bytes)
 
     def __serve_build_asgi_app__(self) -> Any:  # Ray calls it
         """What answers over HTTP."""
-        return self._server.app()
+        return rest("bucketize.serve.app").application(self._server)
 
     async def infer(self, feed: Mapping[str, Array]) -> dict[str, Value]:
         """The results by name, for handles.
@@ -75,7 +73,8 @@ class Replica:
 
         """
         try:
-            results = await asyncio.wrap_future(self._queue.submit(self._model, feed))
+            (answer,) = self._queue.submit(self._model, [feed])
+            results = await asyncio.wrap_future(answer)
         except BucketizeError as e:
             raise alone(e) from None
         return dict(zip(self._model.executable.outputs, results, strict=True))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,7 +22,7 @@ from bucketize.errors import ArgumentError, EngineError, RaggedError, ShapeError
 from bucketize.executable import Executable
 from bucketize.ir import Module
 from bucketize.onnx import from_onnx
-from bucketize.op import Array
+from bucketize.op import Array, Value
 from bucketize.ragged.ragged import ragged
 
 Tokenizer: TypeAlias = Any
@@ -76,8 +76,8 @@ class SentenceTransformer:
         Args:
             model: a folder as sentence-transformers saves it, with `onnx/model.onnx`; or a module
                 of token ids, or what it was compiled to.
-            tokenizer: a `tokenizers.Tokenizer` or a fast tokenizer of transformers; None: that of
-                the folder.
+            tokenizer: a `tokenizers.Tokenizer` or a fast tokenizer of transformers; the path of its
+                `tokenizer.json`, or of a folder, which says the rest, too; None: that of the model.
             pooling: "mean", "cls", "max", "mean_sqrt_len" or "lasttoken" of the vectors of tokens,
                 where the model gives these; None: as the folder says, else "mean".
             normalize: whether vectors get the length 1; None: as the folder says, else no.
@@ -92,10 +92,12 @@ class SentenceTransformer:
             UnknownNameError: no such pooling.
 
         """
-        folder = None if isinstance(model, Module | Executable) else Path(model)
-        settings = {} if folder is None else _settings(folder)
-        if folder is not None:
-            tokenizer = tokenizer or _tokenizer(folder / "tokenizer.json")
+        paths = [Path(each) for each in (model, tokenizer) if isinstance(each, str | os.PathLike)]
+        if not isinstance(model, Module | Executable):
+            _check(paths[0])
+        settings = _settings(paths[0]) if paths else {}
+        if tokenizer is None or isinstance(tokenizer, str | os.PathLike):
+            tokenizer = _tokenizer(paths[-1]) if paths else None
         if not isinstance(model, Executable):
             mod = model if isinstance(model, Module) else from_onnx(Path(model) / MODEL)
             model = _compiled(mod, threads)
@@ -105,10 +107,7 @@ class SentenceTransformer:
             raise unknown_name("pooling", self.pooling, POOLINGS)
         self.normalize = settings.get("normalize", False) if normalize is None else normalize
         self.max_seq_length = max_seq_length or settings.get("max_seq_length")
-        self._tokenizer: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
-        if not hasattr(self._tokenizer, "encode_batch"):
-            wanted = "a tokenizers.Tokenizer, or a fast tokenizer of transformers"
-            raise ArgumentError(f"tokenizer: expected {wanted}, got {tokenizer!r}")
+        self._tokenizer = _own(tokenizer, self.max_seq_length)
 
     def encode(
         self, sentences: str | Sequence[str], *, normalize_embeddings: bool | None = None
@@ -128,23 +127,45 @@ class SentenceTransformer:
         """
         alone = isinstance(sentences, str)
         texts = [sentences] if isinstance(sentences, str) else list(sentences)
+        results = self.executable.run_many(self.requests(texts))
+        all_ = self.vectors(results, normalize_embeddings)
+        return np.asarray(all_[0] if alone else all_)
+
+    def requests(self, texts: Sequence[str]) -> list[dict[str, Array]]:
+        """The inputs of the model of each text: its tokens, from any thread.
+
+        Args:
+            texts: as of `encode`.
+
+        Returns:
+            Arrays by name, of one row each.
+
+        Raises:
+            ShapeError: the model asks for what no tokenizer gives.
+
+        """
+        return [self._feed(each) for each in self._tokenizer.encode_batch(list(texts))]
+
+    def vectors(
+        self, results: Iterable[Sequence[Value]], normalize_embeddings: bool | None = None
+    ) -> Array:
+        """The vectors of texts, by what the model gave for `requests`.
+
+        Args:
+            results: of each text.
+            normalize_embeddings: as of `encode`.
+
+        Returns:
+            float32[texts, features].
+
+        """
         place = self._place()
-        results = self.executable.run_many([self._feed(each) for each in self._tokens(texts)])
-        vectors = [self._pooled(result[place]) for result in results]
+        vectors = [self._pooled(np.asarray(result[place])) for result in results]
         all_ = np.stack(vectors) if vectors else np.zeros((0, 0), np.float32)
         if self.normalize if normalize_embeddings is None else normalize_embeddings:
             lengths = np.linalg.norm(all_, axis=1, keepdims=True)
             all_ = all_ / np.maximum(lengths, np.finfo(np.float32).tiny)
-        return np.asarray(all_[0] if alone else all_, np.float32)
-
-    def _tokens(self, texts: list[str]) -> list[Any]:
-        self._tokenizer.no_padding()
-        if self.max_seq_length is None:
-            self._tokenizer.no_truncation()
-        else:
-            self._tokenizer.enable_truncation(self.max_seq_length)
-        encodings: list[Any] = self._tokenizer.encode_batch(texts)
-        return encodings
+        return np.asarray(all_, np.float32)
 
     def _feed(self, encoding: Any) -> dict[str, Array]:
         """The inputs that the model asks for, of one text."""
@@ -177,21 +198,43 @@ def _compiled(mod: Module, threads: int) -> Executable:
     return compile(packed, threads=threads)
 
 
-def _tokenizer(path: Path) -> Tokenizer:
+def _own(tokenizer: Tokenizer, most: int | None) -> Any:
+    """A tokenizer that nobody else changes: it cuts texts, and pads none."""
+    own: Any = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if not hasattr(own, "encode_batch"):
+        wanted = "a tokenizers.Tokenizer, or a fast tokenizer of transformers"
+        raise ArgumentError(f"tokenizer: expected {wanted}, got {tokenizer!r}")
+    own = type(own).from_str(own.to_str())
+    own.no_padding()
+    if most is None:
+        own.no_truncation()
+    else:
+        own.enable_truncation(most)
+    return own
+
+
+def _tokenizer(place: Path) -> Tokenizer:
+    path = place / "tokenizer.json" if place.is_dir() else place
     if not path.exists():
         raise ArgumentError(f"there is no {path}: give a tokenizer")
     try:
         tokenizers: Any = importlib.import_module("tokenizers")
     except ImportError as e:
         raise EngineError("tokenizers is not installed: pip install tokenizers") from e
-    return tokenizers.Tokenizer.from_file(str(path))
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception as e:  # it has no kind of its own
+        raise ArgumentError(f"{path} is no tokenizer: {e}") from e
 
 
-def _settings(folder: Path) -> dict[str, Any]:
-    """How a folder has its vectors pooled, normalised, and its texts cut."""
+def _check(folder: Path) -> None:
     if not (folder / MODEL).exists():
         how = "as sentence-transformers saves a model with backend='onnx'; nothing is downloaded"
         raise ArgumentError(f"there is no {folder / MODEL}: expected a folder {how}")
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    """How a folder has its vectors pooled, normalised, and its texts cut; a file says nothing."""
     settings: dict[str, Any] = {}
     for module in _json(folder / "modules.json") or []:
         kind = module["type"].rpartition(".")[2]

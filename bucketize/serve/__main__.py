@@ -19,10 +19,11 @@ except ModuleNotFoundError as e:
 from bucketize.errors import ArgumentError, BucketizeError
 from bucketize.loader import load
 from bucketize.machine.target import cores
-from bucketize.serve.app import Server
-from bucketize.serve.queue import Queue, ServedModel
+from bucketize.serve.listen import allow_connections, listening
+from bucketize.serve.model import ServedModel
+from bucketize.serve.queue import Queue
+from bucketize.serve.server import Server
 
-GRACE_S = 30  # for answers that are on their way when it ends
 UNITS = {"ms": 1e-3, "s": 1.0}
 
 
@@ -42,28 +43,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BucketizeError as e:
         print(e, file=sys.stderr)
         return 2
-    uvicorn.run(
-        server.app(),
-        host=options.host,
-        port=options.port,
-        log_level="warning",
-        lifespan="on",
-        timeout_graceful_shutdown=GRACE_S,
-    )
+    allow_connections()
+    uvicorn.Server(listening(server, options.host, options.port)).run()
     return 0
 
 
 def _server(options: argparse.Namespace) -> Server:
-    files = _named(options.models)
-    models = {}
-    for name, path in files.items():
+    models = []
+    for name, path in _named(options.models).items():
         executable = load(path, trusted=options.trusted)
         executable.limit(options.limit_bytes)
-        models[name] = ServedModel(name, "1", executable)
-    threads = max(model.executable.program.threads for model in models.values())
-    workers = options.workers or max(1, cores() // threads)
-    queue = Queue(workers, options.waiting, options.latency)
-    return Server(models, queue, options.body_bytes, files, options.traffic)
+        models.append(ServedModel(name, "1", executable, path, trusted=options.trusted))
+    queue = Queue(options.cores or cores(), options.waiting, options.latency)
+    return Server(models, queue, options.body_bytes, options.traffic)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -76,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
     its.add_argument("--waiting", type=_count, default=1024, help="requests; others get 429")
     its.add_argument("--body-bytes", type=_count, default=64 << 20, help="of a request (413)")
     its.add_argument("--limit-bytes", type=_count, help="of each model's weights and calls")
-    its.add_argument("--workers", type=_count, help="threads that run calls")
+    its.add_argument("--cores", type=_count, help="that calls of all models use at once")
     its.add_argument("--traffic", type=Path, help="a folder for the sizes of requests")
     its.add_argument("--trusted", action="store_true", help="take files that others may write")
     return its

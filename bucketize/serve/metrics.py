@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from bucketize.link.memory import ARENAS
-from bucketize.serve.queue import Queue, ServedModel
+from bucketize.serve.model import ServedModel
+from bucketize.serve.queue import Queue
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 
@@ -19,7 +20,7 @@ class Metrics:
         """Nothing was counted yet."""
         self._registry = CollectorRegistry()
         self._models = models
-        by = ["model"]
+        by = ["model", "version"]
         self.requests = Counter(
             "bucketize_requests",
             "Requests, by their answer's status",
@@ -33,10 +34,18 @@ class Metrics:
             buckets=SECONDS,
             registry=self._registry,
         )
-        waiting = Gauge("bucketize_requests_waiting", "Requests that wait", registry=self._registry)
-        waiting.set_function(lambda: queue.waiting)
+        self._queue = queue
+        self._waiting = Gauge(
+            "bucketize_requests_waiting", "Requests that wait", by, registry=self._registry
+        )
         self._weights = Gauge(
             "bucketize_weight_bytes", "Constants, as kernels hold them", by, registry=self._registry
+        )
+        self._drifted = Gauge(
+            "bucketize_drifted",
+            "1 while requests do not come as planned",
+            by,
+            registry=self._registry,
         )
         arenas = Gauge(
             "bucketize_arena_bytes",
@@ -48,5 +57,9 @@ class Metrics:
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""
         for model in self._models():
-            self._weights.labels(model.name).set(model.executable.constant_bytes())
+            labels = model.name, model.version
+            self._weights.labels(*labels).set(model.executable.constant_bytes())
+            if model.drift is not None:
+                self._drifted.labels(*labels).set(bool(model.drift.changes))
+            self._waiting.labels(*labels).set(self._queue.waiting(model))
         return generate_latest(self._registry)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from bucketize.types import Symbol, TensorType
 
 LENGTH = "inference-header-content-length"
 """The header that tells where JSON ends and bytes begin."""
+EXTENSIONS = ["binary_tensor_data"]
 DATATYPES: Mapping[str, str] = {
     "BOOL": "bool",
     **{f"{s}INT{n}": f"{s.lower()}int{n}" for s in ("", "U") for n in (8, 16, 32, 64)},
@@ -41,13 +43,15 @@ class InferRequest:
     id: str | None
 
 
-def metadata(name: str, version: str, params: Sequence[Any], outputs: Mapping[str, Any]) -> Any:
+def metadata(
+    name: str, versions: Sequence[str], inputs: Mapping[str, Any], outputs: Mapping[str, Any]
+) -> dict[str, Any]:
     """What a model takes and gives."""
     return {
         "name": name,
-        "versions": [version],
+        "versions": list(versions),
         "platform": "bucketize",
-        "inputs": [_told(p.name, p.type) for p in params],
+        "inputs": [_told(n, t) for n, t in inputs.items()],
         "outputs": [_told(n, t) for n, t in outputs.items()],
     }
 
@@ -74,21 +78,11 @@ def read(body: bytes, json_bytes: int | None, types: Mapping[str, TensorType]) -
         raise ArgumentError(f"the header says {json_bytes} bytes of JSON, the body has {len(body)}")
     try:
         asked = json.loads(body[:json_bytes])
-        inputs = [_Tensor.of(each) for each in asked["inputs"]]
+        inputs = [InputTensor.of(each) for each in asked["inputs"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
         raise ArgumentError(f"no request of the protocol: {type(e).__name__}: {e}") from e
-    at = len(body) if json_bytes is None else json_bytes
-    feed: dict[str, Array] = {}
-    for each in inputs:
-        if each.name in feed:
-            raise ArgumentError(f"input {each.name!r} is given twice")
-        end = at + each.count
-        if end > len(body):
-            raise ArgumentError(f"input {each.name!r}: its {each.count} bytes are not in the body")
-        feed[each.name] = each.array(body[at:end], types.get(each.name))
-        at = end
-    if json_bytes is not None and at != len(body):
-        raise ArgumentError(f"{len(body) - at} bytes of the body belong to no input")
+    behind = b"" if json_bytes is None else memoryview(body)[json_bytes:]
+    feed = fed(zip(inputs, _cut(behind, inputs), strict=True), types)
     try:
         outputs = [(o["name"], o.get("parameters") or {}) for o in asked.get("outputs") or ()]
         every = bool((asked.get("parameters") or {}).get("binary_data_output"))
@@ -99,8 +93,39 @@ def read(body: bytes, json_bytes: int | None, types: Mapping[str, TensorType]) -
     return InferRequest(feed, names, None if every else some, asked.get("id"))
 
 
+def _cut(data: bytes | memoryview, inputs: Sequence[InputTensor]) -> list[bytes | memoryview]:
+    """The bytes of each input, one behind the other."""
+    ends = list(accumulate(each.count for each in inputs))
+    for each, end in zip(inputs, ends, strict=True):
+        if end > len(data):
+            raise ArgumentError(f"input {each.name!r}: its {each.count} bytes are not in the body")
+    if (over := len(data) - (ends or [0])[-1]) > 0:
+        raise ArgumentError(f"{over} bytes of the body belong to no input")
+    return [data[end - each.count : end] for each, end in zip(inputs, ends, strict=True)]
+
+
+def fed(
+    inputs: Iterable[tuple[InputTensor, bytes | memoryview]], types: Mapping[str, TensorType]
+) -> dict[str, Array]:
+    """Arrays by name, of inputs and the bytes of each; ArgumentError says what is wrong."""
+    feed: dict[str, Array] = {}
+    for each, data in inputs:
+        if each.name in feed:
+            raise ArgumentError(f"input {each.name!r} is given twice")
+        feed[each.name] = each.array(data, types.get(each.name))
+    return feed
+
+
+def checked_shape(shape: Iterable[Any]) -> tuple[int, ...]:
+    """A shape as it is told; ArgumentError if it is none."""
+    dims = tuple(shape)
+    if any(type(n) is not int or n < 0 for n in dims):
+        raise ArgumentError(f"a shape has whole numbers from 0, got {list(dims)}")
+    return dims
+
+
 @dataclass(frozen=True)
-class _Tensor:
+class InputTensor:
     """An input as it is told."""
 
     name: str
@@ -111,16 +136,14 @@ class _Tensor:
     """Bytes of it behind the JSON."""
 
     @classmethod
-    def of(cls, tensor: Mapping[str, Any]) -> _Tensor:
-        shape = tuple(tensor["shape"])
-        if any(type(n) is not int or n < 0 for n in shape):
-            raise ValueError(f"a shape has whole numbers from 0, got {list(shape)}")
+    def of(cls, tensor: Mapping[str, Any]) -> InputTensor:
+        shape = checked_shape(tensor["shape"])
         count = (tensor.get("parameters") or {}).get("binary_data_size", 0)
         if type(count) is not int or count < 0:
             raise ValueError(f"binary_data_size is a whole number from 0, got {count!r}")
         return cls(str(tensor["name"]), str(tensor["datatype"]), shape, tensor.get("data"), count)
 
-    def array(self, data: bytes, type_: TensorType | None) -> Array:
+    def array(self, data: bytes | memoryview, type_: TensorType | None) -> Array:
         """The tensor; its size is held against what is there before memory is taken."""
         where = f"input {self.name!r}"
         if self.datatype not in DATATYPES:
@@ -152,12 +175,7 @@ def written(
     """The body of an answer, and the bytes of its JSON, None if it is all JSON."""
     outputs, behind = [], []
     for name in request.outputs or results:
-        array = results[name]
-        if not isinstance(array, np.ndarray):
-            raise ArgumentError(f"output {name!r} is no tensor: the protocol has no word for it")
-        datatype = NAMES.get(array.dtype.name)
-        if datatype is None:
-            raise ArgumentError(f"output {name!r} is of {array.dtype}: the protocol has none")
+        datatype, array = tensor_of(name, results[name])
         output: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(array.shape)}
         if request.binary is None or name in request.binary:
             data = array.tobytes()
@@ -171,3 +189,12 @@ def written(
         answer["id"] = request.id
     text = json.dumps(answer).encode()
     return text + b"".join(behind), len(text) if behind else None
+
+
+def tensor_of(name: str, result: Value) -> tuple[str, Array]:
+    """A result, and its datatype; ArgumentError if the protocol has none."""
+    if not isinstance(result, np.ndarray):
+        raise ArgumentError(f"output {name!r} is no tensor: the protocol has no word for it")
+    if result.dtype.name not in NAMES:
+        raise ArgumentError(f"output {name!r} is of {result.dtype}: the protocol has none")
+    return NAMES[result.dtype.name], result

@@ -1,122 +1,151 @@
-"""Requests that wait for a model, and the threads that run them together.
+"""Requests that wait for models, and the threads that run them together.
 
-Nothing waits for company: what came while a call ran goes together in the next one, by
-`run_many`. So a lone request is answered at once, and the more come the more share a call. What
-would be answered after its deadline is refused when it comes, by what requests took of late.
+Nothing waits for company: what came while a call ran goes together in the next one, as `run_many`
+has it. So a lone request is answered at once, and the more come the more share a call. What would
+be answered after its deadline is refused when it comes, by what requests took of late; what waited
+longer than that told is refused when its turn comes.
+
+Calls of all models share the cores: as many run at once as their threads fit in, and who had least
+of them comes next (start-time fair queueing; Goyal, Vin and Cheng, 1996).
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Condition, Thread
+from typing import TypeAlias
 
-from bucketize.errors import BucketizeError, RequestsError
-from bucketize.executable import Executable
+from bucketize.many.deliver import Done
 from bucketize.op import Array, Value
+from bucketize.serve.model import ServedModel
+from bucketize.serve.refusal import BusyError
 
+Feed: TypeAlias = Mapping[str, Array]
+Answer: TypeAlias = "Future[list[Value]]"
 KEPT = 0.8
 """Of an average that is told of late, what is kept at each call."""
+AIM = 0.8
+"""Of a deadline, after which requests are expected to be answered: what was not foreseen has the
+rest, and the way to the client."""
 AT_ONCE = 256  # requests that a thread takes: one that comes then waits for no more
-
-
-class BusyError(BucketizeError):
-    """There is more to do than can be done in time."""
-
-    def __init__(self, message: str, retry_s: float) -> None:
-        super().__init__(message)
-        self.retry_s = retry_s
-        """When to ask again."""
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.message, self.retry_s), self.__dict__
 
 
 @dataclass(frozen=True)
 class Waiting:
     """A request that waits."""
 
-    model: ServedModel
-    feed: Mapping[str, Array]
+    feed: Feed
     size: int
     """Elements of its inputs."""
     came: float
-    answer: Future[list[Value]] = field(default_factory=Future)
+    answer: Answer = field(default_factory=Future)
 
 
-class ServedModel:
-    """A model, and what was learnt of its requests."""
+@dataclass(eq=False)
+class Line:
+    """The requests of a model."""
 
-    def __init__(self, name: str, version: str, executable: Executable) -> None:
-        """Nothing was asked yet."""
-        self.name, self.version, self.executable = name, version, executable
-        self.element_s = 0.0
-        """Seconds for each element of inputs, of late; 0 before the first call."""
-        self.waiting = 0
-        """Elements of requests that wait or run."""
+    model: ServedModel
+    cores: int
+    """That a call takes."""
+    jobs: deque[Waiting] = field(default_factory=deque)
+    elements: int = 0
+    """Of requests that wait or run."""
+    element_s: float = 0.0
+    """Seconds of a core for each element, of late; 0 before the first call."""
+    had_s: float = 0.0
+    """Seconds of cores that it had; what it could have had while nothing waited counts as had."""
+
+    def cost(self, size: int) -> float:
+        """Seconds of cores that elements are expected to take."""
+        return size * self.element_s
 
     def learn(self, size: int, seconds: float) -> None:
         """Note what elements took."""
-        each = seconds / max(size, 1)
+        each = seconds * self.cores / max(size, 1)
         self.element_s = KEPT * self.element_s + (1 - KEPT) * each if self.element_s else each
 
 
 class Queue:
     """The requests of all models, for threads of their own."""
 
-    def __init__(self, workers: int, most: int, latency_s: float | None = None) -> None:
+    def __init__(
+        self, cores: int, most: int, latency_s: float | None = None, at_once: int = AT_ONCE
+    ) -> None:
         """Threads that run requests.
 
         Args:
-            workers: threads; each runs calls of one model at a time.
-            most: requests that wait; others are refused.
+            cores: that calls use at once.
+            most: requests of a model that wait; others are refused.
             latency_s: the deadline of an answer after its request came; None: there is none.
+            at_once: requests that a call takes at most.
 
         """
-        self.most, self.latency_s = most, latency_s
-        self._workers = workers
-        self._jobs: deque[Waiting] = deque()
-        self._models: set[ServedModel] = set()
+        self.cores, self.most, self.latency_s, self.at_once = cores, most, latency_s, at_once
+        self._aim_s = math.inf if latency_s is None else AIM * latency_s
+        self._free = cores
+        self._lines: dict[ServedModel, Line] = {}
+        self._clock_s = 0.0
+        """What the line had that was last chosen: one that begins to wait is not behind it."""
         self._changed = Condition()
         self._ends = False
-        self._threads = [Thread(target=self._work, daemon=True) for _ in range(workers)]
+        self._threads = [Thread(target=self._work, daemon=True) for _ in range(cores)]
         for thread in self._threads:
             thread.start()
 
-    @property
-    def waiting(self) -> int:
-        """Requests that wait."""
-        return len(self._jobs)
-
-    def submit(self, model: ServedModel, feed: Mapping[str, Array]) -> Future[list[Value]]:
-        """Have a request answered.
-
-        Raises BusyError: there are as many as may wait, or it would be late.
-        """
-        size = sum(array.size for array in feed.values())
+    def waiting(self, model: ServedModel) -> int:
+        """Requests of a model that wait."""
         with self._changed:
-            expected = self.expected_s(model, size)
-            if self._ends:
-                raise BusyError("the server ends", 1.0)
-            if len(self._jobs) >= self.most:
-                raise BusyError(f"{self.most} requests wait already", max(expected, 0.001))
-            if self.latency_s is not None and expected > self.latency_s and self._jobs:
-                message = f"its answer is expected after {expected:.3f} s, of {self.latency_s:g}"
-                raise BusyError(message, expected - self.latency_s)
-            job = Waiting(model, feed, size, time.monotonic())
-            self._jobs.append(job)
-            self._models.add(model)
-            model.waiting += size
-            self._changed.notify()
-        return job.answer
+            return len(self.line(model).jobs)
 
-    def expected_s(self, model: ServedModel, size: int) -> float:
-        """After how long a request would be answered, by what others took of late."""
-        before = sum(m.waiting * m.element_s for m in self._models)
-        return (before + size * model.element_s) / self._workers
+    def line(self, model: ServedModel) -> Line:
+        """The requests of a model."""
+        if model not in self._lines:
+            self._lines[model] = Line(model, min(model.threads, self.cores))
+        return self._lines[model]
+
+    def submit(self, model: ServedModel, feeds: Sequence[Feed]) -> list[Answer]:
+        """Have requests of a client answered: all of them, or none.
+
+        Raises BusyError: as many wait as may, or they would be late.
+        """
+        now = time.monotonic()
+        jobs = [Waiting(feed, sum(array.size for array in feed.values()), now) for feed in feeds]
+        size = sum(job.size for job in jobs)
+        with self._changed:
+            line = self.line(model)
+            self._admit(line, len(jobs), size)
+            if not line.jobs:
+                line.had_s = max(line.had_s, self._clock_s)
+            line.jobs.extend(jobs)
+            line.elements += size
+            self._changed.notify()
+        return [job.answer for job in jobs]
+
+    def _admit(self, line: Line, count: int, size: int) -> None:
+        expected = self._expected_s(line, size)
+        if self._ends:
+            raise BusyError("the server ends", 1.0)
+        if len(line.jobs) + count > self.most:
+            raise BusyError(f"{self.most} requests wait already", max(expected, 0.001))
+        if expected > self._aim_s and line.jobs:
+            message = f"its answer is expected after {expected:.3f} s, of {self.latency_s:g}"
+            raise BusyError(message, expected - self._aim_s)
+
+    def _expected_s(self, line: Line, size: int) -> float:
+        """After how long a request would be answered, by what others took of late.
+
+        Another model is before it with no more than the line itself has.
+        """
+        own = line.cost(line.elements + size)
+        others = (each for each in self._lines.values() if each is not line)
+        before = sum(min(each.cost(each.elements), own) for each in others)
+        return max((own + before) / self.cores, line.cost(size) / line.cores)
 
     def close(self) -> None:
         """Answer what waits, take nothing else, and end."""
@@ -127,58 +156,87 @@ class Queue:
             thread.join()
 
     def _work(self) -> None:
-        while jobs := self._taken():
-            model, start = jobs[0].model, time.monotonic()
-            try:
-                self._run(model, jobs)
-            finally:
-                size = sum(job.size for job in jobs)
-                with self._changed:
-                    model.waiting -= size
-                    model.learn(size, time.monotonic() - start)
+        while taken := self._taken():
+            line, jobs, charged = taken
+            start = time.monotonic()
+            self._run(line, jobs)
+            seconds = time.monotonic() - start
+            size = sum(job.size for job in jobs)
+            with self._changed:
+                line.had_s += seconds * line.cores - charged
+                line.learn(size, seconds)
+                self._free += line.cores
+                self._changed.notify_all()
 
-    def _taken(self) -> list[Waiting]:
-        """All requests of the model whose request has waited longest; none when it ends."""
-        jobs: list[Waiting] = []
+    def _taken(self) -> tuple[Line, list[Waiting], float] | None:
+        """Requests of the model that had least, and what it is charged; None when it ends."""
         with self._changed:
-            while not jobs:
-                if not self._jobs:
-                    if self._ends:
-                        break
+            while True:
+                lines = [line for line in self._lines.values() if line.jobs]
+                if not lines and self._ends:
+                    return None
+                line = min(lines, key=lambda each: each.had_s, default=None)
+                if line is None or line.cores > self._free:  # who comes next keeps others waiting
                     self._changed.wait()
-                    continue
-                jobs = self._of_one_model()
-            if self._jobs:
-                self._changed.notify()
-        return jobs
+                elif jobs := self._of(line):
+                    charged = line.cost(sum(job.size for job in jobs))
+                    self._clock_s = line.had_s
+                    line.had_s += charged
+                    self._free -= line.cores
+                    self._changed.notify()
+                    return line, jobs, charged
 
-    def _of_one_model(self) -> list[Waiting]:
-        """Take out the requests of the first one's model whose clients are still there."""
-        model, jobs, others = self._jobs[0].model, list[Waiting](), deque[Waiting]()
-        while self._jobs:
-            job = self._jobs.popleft()
-            if job.model is not model or len(jobs) >= AT_ONCE:
-                others.append(job)
-            elif job.answer.set_running_or_notify_cancel():
+    def _of(self, line: Line) -> list[Waiting]:
+        """Take requests whose clients are still there: a share of those for each call that fits.
+
+        With a deadline, as many as the first of them can wait for.
+        """
+        calls = self._free // line.cores
+        count = min(math.ceil(len(line.jobs) / calls), self.at_once)
+        jobs: list[Waiting] = []
+        size, room_s, now = 0, math.inf, time.monotonic()
+        while line.jobs and len(jobs) < count:
+            job = line.jobs[0]
+            size += job.size
+            if jobs and line.cost(size) / line.cores > room_s:
+                break
+            line.jobs.popleft()
+            if self._begins(line, job, now):
+                if not jobs:
+                    room_s = self._aim_s - (now - job.came)
                 jobs.append(job)
-            else:  # its client is gone
-                model.waiting -= job.size
-        self._jobs = others
+            else:
+                size -= job.size
+                line.elements -= job.size
         return jobs
 
-    def _run(self, model: ServedModel, jobs: list[Waiting]) -> None:
+    def _begins(self, line: Line, job: Waiting, now: float) -> bool:
+        """Whether a request is answered: its client is there, and it would not be late.
+
+        What is late with nobody before it, as it is large, is answered.
+        """
+        if not job.answer.set_running_or_notify_cancel():
+            return False
+        waited, takes = now - job.came, line.cost(job.size) / line.cores
+        if waited <= self._aim_s / 2 or waited + takes <= self._aim_s:
+            return True
+        message = f"it waited {waited:.3f} s, of {self.latency_s:g}"
+        job.answer.set_exception(BusyError(message, line.cost(line.elements) / self.cores))
+        return False
+
+    def _run(self, line: Line, jobs: list[Waiting]) -> None:
+        left = dict(enumerate(jobs))
         try:
-            results = model.executable.run_many([job.feed for job in jobs])
-        except RequestsError as e:
-            results = e.results  # type: ignore[assignment]  # errors, of those that failed
-        except BaseException as e:  # whatever it is, nobody may wait for ever
-            for job in jobs:
-                job.answer.set_exception(e)
-            if not isinstance(e, Exception):
-                raise
-            return
-        for job, result in zip(jobs, results, strict=True):
-            if isinstance(result, BucketizeError):
-                job.answer.set_exception(result)
-            else:
-                job.answer.set_result(result)
+            for i, done in line.model.executable.stream_many([job.feed for job in jobs]):
+                self._answer(line, left.pop(i), done)
+        except Exception as e:  # whatever it is, nobody may wait for ever
+            for job in left.values():
+                self._answer(line, job, e)
+
+    def _answer(self, line: Line, job: Waiting, done: Done | Exception) -> None:
+        with self._changed:
+            line.elements -= job.size
+        if isinstance(done, Exception):
+            job.answer.set_exception(done)
+        else:
+            job.answer.set_result(done)

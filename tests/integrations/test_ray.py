@@ -22,7 +22,7 @@ from bucketize import ops
 from bucketize.errors import ShapeError
 from bucketize.integrations.ray import Predictor, deployment
 from bucketize.ir import Builder, Module, Var
-from bucketize.serve.queue import BusyError
+from bucketize.serve.refusal import BusyError
 from bucketize.types import Symbol, tensor
 from dispatchers import log_dispatcher
 

@@ -45,7 +45,7 @@ def test_its_application_is_that_of_the_server() -> None:
     its = replica()
     paths = {route.path for route in its.__serve_build_asgi_app__().routes}
     assert {"/v2/models/{model}/infer", "/v2/health/ready", "/metrics"} <= paths
-    assert (list(its._server.models), its._server.most_bytes) == (["mlp"], 1000)
+    assert (list(its._server.versions), its._server.most_bytes) == (["mlp"], 1000)
 
 
 def test_memory_is_limited() -> None:

@@ -90,7 +90,7 @@ def test_a_folder_says_how_texts_are_encoded(folder: Path) -> None:
     raw = encoder.encode(TEXTS, normalize_embeddings=False)
     assert not np.allclose(np.linalg.norm(raw, axis=1), 1)
     assert encoder.encode([]).shape == (0, 0)
-    calls = encoder.executable.plan_many([encoder._feed(e) for e in encoder._tokens(TEXTS)]).calls
+    calls = encoder.executable.plan_many(encoder.requests(TEXTS)).calls
     assert len(calls) == 1
 
 
@@ -116,6 +116,27 @@ def test_the_first_token_by_a_folder(folder: Path) -> None:
     pooled(folder, mean_tokens=False, cls_token=True)
     got = SentenceTransformer(folder, max_seq_length=4, normalize=False).encode(TEXTS)
     np.testing.assert_allclose(got, [vectors(text, 4)[0] for text in TEXTS], atol=1e-5)
+
+
+def test_a_compiled_model_and_the_folder_of_its_tokenizer(folder: Path) -> None:
+    exe = bucketize.compile(bucketize.ragged(bucketize.from_onnx(model())))
+    want = SentenceTransformer(folder).encode(TEXTS)
+    np.testing.assert_allclose(SentenceTransformer(exe, folder).encode(TEXTS), want, atol=1e-5)
+    alone = SentenceTransformer(exe, folder / "tokenizer.json", max_seq_length=8)
+    raw = [vectors(text, 8).mean(axis=0) for text in TEXTS]
+    np.testing.assert_allclose(alone.encode(TEXTS), raw, atol=1e-5)
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(ArgumentError, match=r"tokenizer.json is no tokenizer: "):
+        SentenceTransformer(exe, folder)
+    with pytest.raises(ArgumentError, match=r"tokenizer: expected a tokenizers.Tokenizer"):
+        SentenceTransformer(exe)
+
+
+def test_a_tokenizer_of_several_encoders_stays_as_it_is() -> None:
+    exe, own = bucketize.compile(bucketize.from_onnx(model())), tokenizer()
+    short, long = (SentenceTransformer(exe, own, max_seq_length=n) for n in (4, None))
+    assert own.truncation is None
+    assert [len(e.requests(TEXTS[2:3])[0]["input_ids"][0]) for e in (short, long)] == [4, 14]
 
 
 def test_a_model_that_pools_by_itself() -> None:

@@ -118,9 +118,7 @@ def test_results_that_the_protocol_has_not(result: Any, message: str) -> None:
 
 
 def test_metadata_has_symbols_and_bounds() -> None:
-    from bucketize.ir import Var
-
-    told = metadata("m", "1", [Var("x", TYPES["x"])], {"y": tensor("bool", 3)})
+    told = metadata("m", ["1"], TYPES, {"y": tensor("bool", 3)})
     assert told["inputs"][0]["shape"] == [-1, 2]
     assert told["inputs"][0]["parameters"] == {"dims": ["N", "2"], "symbols": {"N": [1, 9]}}
     assert told["outputs"][0]["datatype"] == "BOOL"

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,13 @@ from onnx_model import parse
 
 import bucketize
 from bucketize import ops, zoo
-from bucketize.errors import ProgramError, ShapeError
+from bucketize.errors import ProgramError
 from bucketize.ir import Builder, Module, Var
-from bucketize.serve.app import Server
-from bucketize.serve.queue import BusyError, Queue, ServedModel
+from bucketize.serve.drift import DriftAlarm
+from bucketize.serve.listen import listening
+from bucketize.serve.model import ServedModel
+from bucketize.serve.queue import Queue
+from bucketize.serve.server import Server, attend, watch
 from bucketize.types import Symbol, tensor
 from dispatchers import log_dispatcher
 
@@ -56,8 +59,13 @@ class Client:
         connection.close()
         return answer.status, answer.headers, content
 
-    def infer(self, x: np.ndarray, model: str = "net") -> np.ndarray:
-        told = {"name": "x", "datatype": "FP32", "shape": list(x.shape), "data": x.ravel().tolist()}
+    def infer(self, x: np.ndarray, model: str = "net", name: str = "x") -> np.ndarray:
+        told = {
+            "name": name,
+            "datatype": "FP32",
+            "shape": list(x.shape),
+            "data": x.ravel().tolist(),
+        }
         status, _, content = self.ask(
             f"/v2/models/{model}/infer", json.dumps({"inputs": [told]}).encode()
         )
@@ -84,10 +92,36 @@ class Process:
         first = self.process.stdout.readline()
         assert first, self.process.communicate()[1]
         self.client = Client(int(first.split("/")[2].split(":")[1]))
+        self.grpc_port = 0
+        if "--grpc-port" in arguments:
+            while not first.startswith("grpc://"):
+                first = self.process.stdout.readline()
+            self.grpc_port = int(first.rpartition(":")[2])
 
     def end(self, how: int = signal.SIGTERM) -> str:
         self.process.send_signal(how)
         return self.process.communicate(timeout=WAIT_S)[1]
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+
+
+@contextmanager
+def served_here(server: Server) -> Iterator[Client]:
+    """A server in this process."""
+    config = listening(server, "127.0.0.1", 0)
+    its, listens = uvicorn.Server(config), config.bind_socket()
+    listens.listen()
+    serving = threading.Thread(target=its.run, kwargs={"sockets": [listens]})
+    serving.start()
+    yield Client(listens.getsockname()[1])
+    its.should_exit = True
+    serving.join()
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +133,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(folder: Path) -> Iterator[Client]:
-    its = Process(folder, "net.bkt", "other=net.bkt", "--body-bytes", "100000")
-    yield its.client
-    its.end()
+    with Process(folder, "net.bkt", "other=net.bkt", "--body-bytes", "100000") as its:
+        yield its.client
+        its.end()
 
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -180,121 +214,170 @@ def test_what_is_wrong_is_told_and_others_are_served(
     np.testing.assert_array_equal(client.infer(X), X)
 
 
-def test_a_body_that_never_ends_is_cut_off(client: Client) -> None:
-    """Its length is not told: it comes in parts."""
-    with socket.create_connection(("127.0.0.1", client.port), WAIT_S) as its:
-        its.sendall(
-            b"POST /v2/models/net/infer HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
-        )
-        part = b"2710\r\n" + b" " * 10_000 + b"\r\n"
-        with suppress(OSError):  # it hangs up
-            for _ in range(1000):
-                its.sendall(part)
-        answer = its.recv(100)
-    assert b" 413 " in answer.splitlines()[0]
-
-
-def test_nonsense_and_idle_connections_keep_nobody_waiting(client: Client) -> None:
-    idle = [socket.create_connection(("127.0.0.1", client.port), WAIT_S) for _ in range(200)]
-    idle[0].sendall(b"\0\1\2 nonsense\r\n\r\n")
-    idle[1].sendall(
-        b"POST /v2/models/net/infer HTTP/1.1\r\nContent-Length: 50\r\n\r\n{"
-    )  # and no more
-    np.testing.assert_array_equal(client.infer(X), X)
-    for each in idle:
-        each.close()
-
-
 def test_metrics_count_what_was_asked(client: Client) -> None:
     client.infer(X)
     text = client.ask("/metrics")[2].decode()
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
-    assert float(lines['bucketize_requests_total{model="net",status="200"}']) >= 1
-    assert float(lines['bucketize_weight_bytes{model="net"}']) >= 0
+    assert float(lines['bucketize_requests_total{model="net",status="200",version="1"}']) >= 1
+    assert float(lines['bucketize_weight_bytes{model="net",version="1"}']) >= 0
     assert float(lines["bucketize_arena_bytes"]) >= 0
-    assert float(lines["bucketize_requests_waiting"]) == 0
+    assert float(lines['bucketize_requests_waiting{model="net",version="1"}']) == 0
 
 
 def test_another_program_in_its_place_serves_and_the_end_is_graceful(tmp_path: Path) -> None:
     """No request is lost; sizes are written when it ends."""
     path = tmp_path / "net.bkt"
     mlp().save(path)
-    its = Process(tmp_path, "net.bkt", "--traffic", "sizes")
-    answers: list[float] = []
-    ends = threading.Event()
+    with Process(tmp_path, "net.bkt", "--traffic", "sizes") as its:
+        answers: list[float] = []
+        ends = threading.Event()
 
-    def ask() -> None:
-        while not ends.is_set():
-            answers.append(float(its.client.infer(np.ones((2, 4), np.float32)).max()))
+        def ask() -> None:
+            while not ends.is_set():
+                answers.append(float(its.client.infer(np.ones((2, 4), np.float32)).max()))
 
-    asking = threading.Thread(target=ask)
-    asking.start()
-    mlp(3.0).save(path)
-    end = time.monotonic() + WAIT_S
-    while 3.0 not in answers and time.monotonic() < end:
-        time.sleep(0.05)
-    (tmp_path / "damaged").write_bytes(b"damage")
-    (tmp_path / "damaged").replace(path)
-    time.sleep(1.5)
-    ends.set()
-    asking.join()
-    said = its.end()
-    assert set(answers) == {1.0, 3.0}
-    assert answers == sorted(answers)
-    assert "net.bkt is not served: " in said
-    written = bucketize.Traffic.read(tmp_path / "sizes" / "net.csv")
-    assert written.total == len(answers)
+        asking = threading.Thread(target=ask)
+        asking.start()
+        mlp(3.0).save(path)
+        end = time.monotonic() + WAIT_S
+        while 3.0 not in answers and time.monotonic() < end:
+            time.sleep(0.05)
+        (tmp_path / "damaged").write_bytes(b"damage")
+        (tmp_path / "damaged").replace(path)
+        time.sleep(1.5)
+        ends.set()
+        asking.join()
+        said = its.end()
+        assert set(answers) == {1.0, 3.0}
+        assert answers == sorted(answers)
+        assert "net.bkt is not served: " in said
+        written = bucketize.Traffic.read(tmp_path / "sizes" / "net.csv")
+        assert written.total == len(answers)
 
 
-def test_models_of_one_name_and_what_is_missing(tmp_path: Path, folder: Path) -> None:
+def test_what_cannot_be_served_is_told_at_the_start(
+    run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    twice = "two models are called net, version 1: give names, as in NAME=net.bkt or NAME:2=net.bkt"
+    bucketize.Traffic(("S",), np.array([[1]]), np.array([1])).write(tmp_path / "plan.csv")
     for arguments, message in (
-        (["net.bkt", "net.bkt"], "two models are called net: give names, as in NAME=net.bkt"),
+        (["net.bkt", "net.bkt"], twice),
         (["none.onnx"], "none.onnx"),
         (["net.bkt", "--latency", "soon"], "expected a time, as in 20ms or 1.5s, got 'soon'"),
+        (["net:latest=net.bkt"], "a version is a number from 1, got 'latest'"),
+        ([str(tmp_path)], "holds no model: expected onnx/model.onnx, as"),
+        (["net.bkt", "--planned", "a=b.csv"], "--planned: no model a; there are net"),
+        (["net.bkt", "--planned", f"{tmp_path}/plan.csv"], "no symbol of net named 'S'"),
+        (["net.bkt", "--tokenizer", "t.json"], "there is no t.json: give a tokenizer"),
     ):
-        command = [sys.executable, "-P", "-m", "bucketize.cli", "serve", *arguments]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 2
-        assert message in done.stderr
+        done = run("serve", *arguments)
+        assert done.exit_code == 2
+        assert message in " ".join(done.stderr.split())
+
+
+def versions(folder: Path, *scales: float) -> list[str]:
+    for version, scale in enumerate(scales, 1):
+        place = folder / "net" / str(version)
+        place.mkdir(parents=True)
+        mlp(scale).save(place / "model.bkt")
+    return [str(folder)]
+
+
+@pytest.mark.parametrize("as_folder", [True, False])
+def test_of_several_versions_the_highest_answers(tmp_path: Path, as_folder: bool) -> None:
+    """Each is replaced by itself."""
+    arguments = versions(tmp_path, 1.0, 2.0)
+    if not as_folder:
+        files = {n: tmp_path / "net" / n / "model.bkt" for n in ("1", "2")}
+        arguments = [f"net:2={files['2']}", f"net={files['1']}"]
+    bucketize.Traffic(("N",), np.array([[1]]), np.array([9])).write(tmp_path / "plan.csv")
+    with Process(tmp_path, *arguments, "--planned", "net=plan.csv") as its:
+        one = np.ones((1, 4), np.float32)
+        assert its.client.infer(one).max() == 2
+        assert its.client.infer(one, "net/versions/1").max() == 1
+        told = json.loads(its.client.ask("/v2/models/net/versions/2")[2])
+        assert (told["versions"], told["parameters"]) == (["1", "2"], {"drift": []})
+        status, _, content = its.client.ask("/v2/models/net/versions/3")
+        assert (status, json.loads(content)["error"]) == (
+            404,
+            "no model net, version 3; there are 1, 2",
+        )
+        mlp(5.0).save(tmp_path / "net" / "1" / "model.bkt")
+        wait_until(lambda: its.client.infer(one, "net/versions/1").max() == 5)
+        assert its.client.infer(one).max() == 2
+        text = its.client.ask("/metrics")[2].decode()
+        assert 'bucketize_requests_total{model="net",status="200",version="2"} 2.0' in text
+        its.end()
+
+
+def test_requests_that_do_not_come_as_planned_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    planned = bucketize.Traffic(("N",), np.arange(1, 9)[:, None], np.full(8, 100))
+    model = ServedModel("net", "1", mlp(), drift=DriftAlarm(planned))
+    server = Server([model], Queue(1, 1))
+    watch(model)
+    for sizes, differs in (([64], 1.0), (range(1, 9), 0.0)):
+        few, rest = 100, 1000
+        for count in (few, rest):
+            feeds = [{"x": np.zeros((size, 4), np.float32)} for size in (*sizes,) * count]
+            model.executable.run_many(feeds[:count])
+            watch(model)
+            said = caplog.messages
+            assert not differs or bool(said) == (count == rest), "a few are not looked at"
+        line = f'bucketize_drifted{{model="net",version="1"}} {differs}'
+        assert line in server.metrics.text().decode()
+    assert said[0].startswith("net: requests do not come as planned: sizes of N differ by 1.00")
+    assert said[1:] == ["net: requests come as planned again"]
+
+
+def test_a_call_beyond_the_memory_of_its_model_is_refused(tmp_path: Path) -> None:
+    """Rows of a module that was saved are not known to keep apart: it is not cut."""
+    x, out = Var("x", tensor("float32", Symbol("N", 1, None), 4)), Builder()
+    y = out.emit(ops.matmul, x, out.emit(ops.transpose, x, axes=(1, 0)))
+    mod = Module({"main": out.function("main", [x], [out.emit(ops.reduce_sum, y, axes=(1,))])})
+    bucketize.compile(mod).save(tmp_path / "net.bkt")
+    with Process(tmp_path, "net.bkt", "--limit-bytes", "1000000") as its:
+        assert its.client.infer(X).shape == (3,)
+        told = {"name": "x", "datatype": "FP32", "shape": [20_000, 4]}
+        told["parameters"] = {"binary_data_size": 320_000}
+        text = json.dumps({"inputs": [told]}).encode()
+        headers = {"Inference_Header_Content_Length": str(len(text))}
+        status, _, content = its.client.ask(
+            "/v2/models/net/infer", text + bytes(320_000), **headers
+        )
+        assert (status, b"1,000,000" in content or b"1000000" in content) == (400, True), content
+        assert its.client.infer(X).shape == (3,)
 
 
 def test_who_hangs_up_before_its_turn_takes_its_request_along() -> None:
     """One request runs; of two that wait one client goes."""
     exe, calls, may_end = mlp(), list[int](), threading.Event()
-    run_many = exe.run_many
+    stream_many = exe.stream_many
 
-    def slow(requests: list[Any]) -> list[Any]:
+    def slow(requests: list[Any]) -> Iterator[Any]:
         calls.append(len(requests))
         assert may_end.wait(WAIT_S)
-        return run_many(requests)
+        return stream_many(requests)
 
-    exe.run_many = slow  # type: ignore[method-assign,assignment]
-    queue = Queue(1, 100)
-    config = uvicorn.Config(Server({"net": ServedModel("net", "1", exe)}, queue).app(), port=0)
-    its, listens = uvicorn.Server(config), config.bind_socket()
-    listens.listen()
-    serving = threading.Thread(target=its.run, kwargs={"sockets": [listens]})
-    serving.start()
-    client = Client(listens.getsockname()[1])
-    with ThreadPoolExecutor(2) as pool:
+    exe.stream_many = slow  # type: ignore[method-assign,assignment]
+    queue, model = Queue(1, 100), ServedModel("net", "1", exe)
+    with served_here(Server([model], queue)) as client, ThreadPoolExecutor(2) as pool:
         first = pool.submit(client.infer, X)
         wait_until(lambda: bool(calls))
         told = {"name": "x", "datatype": "FP32", "shape": [3, 4], "data": X.ravel().tolist()}
         body = json.dumps({"inputs": [told]}).encode()
         gone = socket.create_connection(("127.0.0.1", client.port), WAIT_S)
         gone.sendall(POST + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        wait_until(lambda: queue.waiting == 1)
+        wait_until(lambda: queue.waiting(model) == 1)
         other = pool.submit(client.infer, X)
-        wait_until(lambda: queue.waiting == 2)
+        wait_until(lambda: queue.waiting(model) == 2)
         gone.close()
-        text = 'bucketize_requests_total{model="net",status="400"} 1.0'
+        text = 'bucketize_requests_total{model="net",status="499",version="1"} 1.0'
         wait_until(lambda: text in client.ask("/metrics")[2].decode())
         may_end.set()
         for future in (first, other):
             np.testing.assert_array_equal(future.result(WAIT_S), X)
     assert calls == [1, 1]
-    its.should_exit = True
-    serving.join()
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
@@ -308,7 +391,16 @@ def test_a_model_of_more_than_tensors_is_refused_at_the_start() -> None:
     model = parse("(seq(float[N]) x) => (float[M] y) { y = ConcatFromSequence<axis = 0>(x) }")
     exe = bucketize.compile(bucketize.from_onnx(model))
     with pytest.raises(ProgramError, match=r"net: x is .*, no tensor: the protocol has none"):
-        Server({"net": ServedModel("net", "1", exe)}, Queue(1, 1))
+        Server([ServedModel("net", "1", exe)], Queue(1, 1))
+
+
+def test_a_fault_while_looking_at_a_model_is_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = ServedModel("net", "1", mlp())
+    monkeypatch.setattr("bucketize.serve.server.watch", lambda _: 1 / 0)
+    attend(model)
+    assert caplog.messages == ["net: ZeroDivisionError('division by zero')"]
 
 
 def test_what_the_server_needs_is_named(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,124 +410,23 @@ def test_what_the_server_needs_is_named(run: Any, monkeypatch: pytest.MonkeyPatc
     assert "the server needs uvicorn: pip install 'bucketize[serve]'" in told.stderr
 
 
-# --- the queue -----------------------------------------------------------------------------------
-
-
-class Slow:
-    """An executable whose calls end when they are let."""
-
-    def __init__(self) -> None:
-        self.calls: list[int] = []
-        self.may_end = threading.Event()
-
-    def run_many(self, requests: list[Any]) -> list[Any]:
-        self.calls.append(len(requests))
-        assert self.may_end.wait(WAIT_S)
-        return [[r["x"]] for r in requests]
-
-
-def feed(count: int = 1) -> dict[str, np.ndarray]:
-    return {"x": np.zeros(count, np.float32)}
-
-
-def begun(queue: Queue, slow: Slow, model: ServedModel) -> Any:
-    first = queue.submit(model, feed())
-    while not slow.calls:
-        time.sleep(0.001)
-    return first
-
-
-def test_what_comes_while_a_call_runs_goes_together() -> None:
-    slow = Slow()
-    model: Any = ServedModel("m", "1", slow)  # type: ignore[arg-type]
-    queue = Queue(1, 100)
-    futures = [begun(queue, slow, model), *(queue.submit(model, feed(i)) for i in range(5))]
-    futures[2].cancel()
-    assert queue.waiting == 5
-    slow.may_end.set()
-    assert [f.result(WAIT_S)[0].size for i, f in enumerate(futures) if i != 2] == [1, 0, 2, 3, 4]
-    assert slow.calls == [1, 4]
-    queue.close()
-    assert model.waiting == 0
-    with pytest.raises(BusyError, match="the server ends"):
-        queue.submit(model, feed())
-
-
-def test_no_more_wait_than_may() -> None:
-    slow = Slow()
-    model: Any = ServedModel("m", "1", slow)  # type: ignore[arg-type]
-    queue = Queue(1, 2)
-    futures = [begun(queue, slow, model), *(queue.submit(model, feed()) for _ in range(2))]
-    with pytest.raises(BusyError, match="2 requests wait already") as e:
-        queue.submit(model, feed())
-    assert e.value.retry_s > 0
-    slow.may_end.set()
-    assert all(f.result(WAIT_S) for f in futures)
-    queue.close()
-
-
-def test_what_would_be_late_is_refused_when_it_comes() -> None:
-    slow = Slow()
-    model: Any = ServedModel("m", "1", slow)  # type: ignore[arg-type]
-    model.element_s = 0.01
-    queue = Queue(1, 100, latency_s=0.05)
-    futures = [begun(queue, slow, model), *(queue.submit(model, feed()) for _ in range(4))]
-    with pytest.raises(BusyError, match=r"its answer is expected after 0.060 s, of 0.05") as e:
-        queue.submit(model, feed())
-    assert e.value.retry_s == pytest.approx(0.01)
-    slow.may_end.set()
-    assert all(f.result(WAIT_S) for f in futures)
-    queue.close()
-
-
-def test_a_lone_request_is_taken_however_large() -> None:
-    slow = Slow()
-    slow.may_end.set()
-    model: Any = ServedModel("m", "1", slow)  # type: ignore[arg-type]
-    model.element_s = 1.0
-    queue = Queue(1, 100, latency_s=0.01)
-    assert queue.submit(model, feed(1000)).result(WAIT_S)[0].size == 1000
-    assert model.element_s < 1
-    queue.close()
-
-
-def test_errors_are_of_those_who_made_them() -> None:
-    model = ServedModel("m", "1", mlp())
-    queue = Queue(2, 100)
-    good = queue.submit(model, {"x": X})
-    bad = queue.submit(model, {"x": X[:, :3]})
-    assert len(good.result(WAIT_S)) == 1
-    with pytest.raises(ShapeError, match="axis 1: expected 4, got 3"):
-        bad.result(WAIT_S)
-    queue.close()
-
-
-class Broken:
-    """An executable with a fault."""
-
-    def run_many(self, requests: list[Any]) -> list[Any]:
-        raise ZeroDivisionError(f"of {len(requests)}")
-
-
-def test_a_fault_is_an_answer_and_the_thread_lives() -> None:
-    model: Any = ServedModel("m", "1", Broken())  # type: ignore[arg-type]
-    queue = Queue(1, 100)
-    for _ in range(2):
-        with pytest.raises(ZeroDivisionError):
-            queue.submit(model, feed()).result(WAIT_S)
-    queue.close()
-
-
 def test_zoo_models_are_compiled_and_served(tmp_path: Path) -> None:
-    its = Process(tmp_path, "zoo:mlp", "-d", "log", "--latency", "60s")
-    sizes = {"N": 2}
-    (x,) = zoo.inputs("mlp", sizes).values()
-    told = {"name": "data", "datatype": "FP32", "shape": list(x.shape), "data": x.ravel().tolist()}
-    status, _, content = its.client.ask(
-        "/v2/models/mlp/infer", json.dumps({"inputs": [told]}).encode()
-    )
-    assert status == 200
-    (y,) = json.loads(content)["outputs"]
-    want = bucketize.compile(bucketize.from_onnx(zoo.build("mlp"), bounds=zoo.BOUNDS["mlp"])).run(x)
-    np.testing.assert_allclose(np.reshape(y["data"], y["shape"]), want[0], rtol=1e-4, atol=1e-6)
-    its.end(signal.SIGINT)
+    with Process(tmp_path, "zoo:mlp", "-d", "log", "--latency", "60s") as its:
+        sizes = {"N": 2}
+        (x,) = zoo.inputs("mlp", sizes).values()
+        told = {
+            "name": "data",
+            "datatype": "FP32",
+            "shape": list(x.shape),
+            "data": x.ravel().tolist(),
+        }
+        status, _, content = its.client.ask(
+            "/v2/models/mlp/infer", json.dumps({"inputs": [told]}).encode()
+        )
+        assert status == 200
+        (y,) = json.loads(content)["outputs"]
+        want = bucketize.compile(
+            bucketize.from_onnx(zoo.build("mlp"), bounds=zoo.BOUNDS["mlp"])
+        ).run(x)
+        np.testing.assert_allclose(np.reshape(y["data"], y["shape"]), want[0], rtol=1e-4, atol=1e-6)
+        its.end(signal.SIGINT)

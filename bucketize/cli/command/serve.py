@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from bucketize.cli import parameter
 from bucketize.cli.echo import echo
-from bucketize.cli.model import compiled, dispatched, is_saved, load_model, name_of
+from bucketize.cli.served import served_models
 from bucketize.errors import BucketizeError
 
-if TYPE_CHECKING:
-    from bucketize.executable import Executable
-    from bucketize.serve.queue import ServedModel
-
 HOW = "pip install 'bucketize[serve]'"
-GRACE_S = 30  # for answers that are on their way when it ends
 UNITS = {"ms": 1e-3, "s": 1.0}
 
 
@@ -33,7 +28,7 @@ def duration(_: click.Context, param: click.Parameter, value: str | None) -> flo
 
 
 @click.command(short_help="Serve models over HTTP, by the Open Inference Protocol.")
-@click.argument("models", nargs=-1, required=True, metavar="[NAME=]MODEL...")
+@click.argument("models", nargs=-1, required=True, metavar="[NAME[:VERSION]=]MODEL...")
 @parameter.reading_options
 @parameter.dispatch_options
 @parameter.ragged_options
@@ -41,6 +36,7 @@ def duration(_: click.Context, param: click.Parameter, value: str | None) -> flo
 @parameter.threads_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
+@click.option("--grpc-port", type=click.IntRange(0, 65535), help="Serve by gRPC there, too.")
 @click.option(
     "--latency",
     "latency_s",
@@ -53,7 +49,7 @@ def duration(_: click.Context, param: click.Parameter, value: str | None) -> flo
     type=click.IntRange(1),
     default=1024,
     show_default=True,
-    help="Requests that may wait; others are refused (429).",
+    help="Requests of a model that may wait; others are refused (429).",
 )
 @click.option(
     "--body-bytes",
@@ -63,87 +59,77 @@ def duration(_: click.Context, param: click.Parameter, value: str | None) -> flo
     help="Of a request, at most (413).",
 )
 @click.option(
-    "--workers",
+    "--limit-bytes",
     type=click.IntRange(1),
-    help="Threads that run calls. Default: cores by the threads of a model.",
+    help="Of a model: its weights and its calls. A call that takes more is cut, or refused (400).",
+)
+@click.option(
+    "--cores",
+    type=click.IntRange(1),
+    help="That calls of all models use at once. Default: those of this process.",
 )
 @click.option(
     "--traffic",
     type=click.Path(path_type=Path, file_okay=False),
     help="A folder: at the end, the sizes of each model's requests are written to NAME.csv there.",
 )
+@click.option(
+    "--planned",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="Sizes that requests are expected to have, as of --traffic: what differs is an alarm.",
+)
+@click.option(
+    "--tokenizer",
+    "tokenizers",
+    multiple=True,
+    metavar="[NAME=]PATH",
+    help="A tokenizer.json, or a folder that has one: texts are taken at /v1/embeddings.",
+)
 def serve(
     models: tuple[str, ...], bounds: list[parameter.Bound], host: str, port: int, **options: Any
 ) -> None:
-    """Serve MODELs over HTTP: ONNX files, zoo:NAMEs, or programs that `compile` saved.
+    """Serve MODELs: ONNX files, zoo:NAMEs, programs that `compile` saved, or folders.
 
-    They answer at /v2/models/NAME/infer, as of the Open Inference Protocol (KServe, Triton);
-    /metrics is for Prometheus. Requests that come while others run share the next call, as
+    They answer at /v2/models/NAME/infer, as of the Open Inference Protocol (KServe, Triton), and by
+    gRPC; /metrics is for Prometheus. Requests that come while others run share the next call, as
     `run_many` has it. A saved program is replaced by another one that is put in its place, while
     requests are served. SIGTERM or Ctrl-C: what waits is answered, then it ends.
+
+    A folder is one that sentence-transformers saved, which takes texts at /v1/embeddings, too; or
+    it has a model at each NAME/VERSION/model.bkt. Of several versions the highest answers, unless a
+    client asks for another.
 
     \b
     Examples:
       bucketize serve encoder.bkt --latency 20ms
-      bucketize serve small=zoo:bert-mini zoo:mlp -d log --port 9000
+      bucketize serve small=zoo:bert-mini zoo:mlp -d log --port 9000 --grpc-port 9001
+      bucketize serve net=old.bkt net:2=new.bkt --planned net=may.csv
+      bucketize serve all-minilm/
       curl localhost:8000/v2/models/mlp/infer -d '{"inputs": [{"name": "data",
         "datatype": "FP32", "shape": [1, 784], "data": [...]}]}'
     """
     try:
         import uvicorn
 
-        from bucketize.serve.app import Server
+        from bucketize.machine.target import cores
+        from bucketize.serve.grpc import Rpc
+        from bucketize.serve.listen import allow_connections, listening
         from bucketize.serve.queue import Queue
+        from bucketize.serve.server import Server
     except ModuleNotFoundError as e:
         raise BucketizeError(f"the server needs {e.name}: {HOW}") from e
 
-    served = _served(models, bounds, options)
-    queue = Queue(_workers(served, options["workers"]), options["waiting"], options["latency_s"])
-    files = {name: Path(source) for name, (source, _) in served.items() if is_saved(source)}
-    named = {name: model for name, (_, model) in served.items()}
-    server = Server(named, queue, options["body_bytes"], files, options["traffic"])
-    config = uvicorn.Config(
-        server.app(),
-        host,
-        port,
-        log_level="warning",
-        lifespan="on",
-        timeout_graceful_shutdown=GRACE_S,
-    )
+    served = served_models(models, bounds, options)
+    queue = Queue(options["cores"] or cores(), options["waiting"], options["latency_s"])
+    server = Server(served, queue, options["body_bytes"], options["traffic"])
+    rpc = None
+    if options["grpc_port"] is not None:
+        rpc = Rpc(server, f"{host}:{options['grpc_port']}", lambda at: echo(f"grpc://{host}:{at}"))
+    config = listening(server, host, port, rpc)
+    allow_connections()
     socket = config.bind_socket()
     socket.listen(config.backlog)  # who connects as soon as the address is told waits
     where = f"http://{host}:{socket.getsockname()[1]}"
-    echo("\n".join(f"{where}/v2/models/{name}/infer" for name in named))
+    echo("\n".join(f"{where}/v2/models/{name}/infer" for name in server.versions))
     uvicorn.Server(config).run(sockets=[socket])
-
-
-def _served(
-    models: tuple[str, ...], bounds: list[parameter.Bound], options: Any
-) -> dict[str, tuple[str, ServedModel]]:
-    """Each model by its name, and where it is from."""
-    from bucketize.serve.queue import ServedModel
-
-    served: dict[str, tuple[str, ServedModel]] = {}
-    for text in models:
-        name, _, source = text.rpartition("=")
-        name = name or name_of(source)
-        if name in served:
-            raise click.UsageError(f"two models are called {name}: give names, as in NAME={source}")
-        served[name] = source, ServedModel(name, "1", _executable(source, bounds, options))
-    return served
-
-
-def _workers(served: dict[str, tuple[str, ServedModel]], asked: int | None) -> int:
-    from bucketize.machine.target import cores
-
-    threads = max(model.executable.program.threads for _, model in served.values())
-    return asked or max(1, cores() // threads)
-
-
-def _executable(source: str, bounds: list[parameter.Bound], options: Any) -> Executable:
-    from bucketize.loader import load
-
-    if is_saved(source):
-        return load(source)
-    loaded = load_model(source, bounds)
-    return compiled(dispatched(loaded, options), log=options["log"], threads=options["threads"])

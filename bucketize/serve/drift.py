@@ -1,0 +1,56 @@
+"""Whether the requests of a served model come as they were planned."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from bucketize.errors import unknown_name
+from bucketize.traffic.drift import WINDOW, DriftWatch, SizeChange
+from bucketize.traffic.value import Traffic
+
+
+class DriftAlarm:
+    """What differs of late, by what an executable has counted."""
+
+    def __init__(self, planned: Traffic) -> None:
+        """Nothing came yet.
+
+        Args:
+            planned: the sizes that are expected.
+
+        """
+        self._watch = DriftWatch(planned)
+        self._before: Counter[tuple[int, ...]] = Counter()
+        self.changes: list[SizeChange] = []
+        """Of the requests that were looked at last; none: they come as planned."""
+
+    def check(self, model: str, symbols: tuple[str, ...]) -> None:
+        """Raise UnknownNameError for a plan of sizes that a model has not."""
+        for symbol in self._watch.planned.symbols:
+            if symbol not in symbols:
+                raise unknown_name(f"symbol of {model}", symbol, symbols)
+
+    def look(self, traffic: Traffic | None) -> bool:
+        """Look at what came since the last look, if it is enough to judge by.
+
+        Args:
+            traffic: all requests so far.
+
+        Returns:
+            Whether there was a look.
+
+        """
+        if traffic is None:
+            return False
+        now = Counter[tuple[int, ...]]()
+        for sizes, count in zip(traffic.sizes.tolist(), traffic.requests.tolist(), strict=True):
+            now[tuple(sizes)] += count
+        came = now - self._before
+        if came.total() < WINDOW:
+            return False
+        self._before = now
+        sizes, requests = np.array([*came.keys()]), np.array([*came.values()])
+        self.changes = self._watch.look(Traffic(traffic.symbols, sizes, requests))
+        return True

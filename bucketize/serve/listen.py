@@ -1,0 +1,77 @@
+"""Listening by uvicorn: who connects, and sends nothing, is not waited for without end."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from bucketize.serve.app import application
+from bucketize.serve.server import Server
+
+if TYPE_CHECKING:
+    from bucketize.serve.grpc import Rpc
+
+GRACE_S = 30  # for answers that are on their way when it ends
+Protocol: Any = AutoHTTPProtocol
+
+
+class ImpatientProtocol(Protocol):  # type: ignore[misc]  # one of two classes of uvicorn's
+    """Hangs up on a client that does not send the head of a request in time.
+
+    uvicorn waits for ever for the first one, and for any that trickles.
+    """
+
+    patience_s: float
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to look for requests."""
+        super().connection_made(transport)
+        self._looks_again(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Look no more."""
+        self._looking.cancel()
+        super().connection_lost(exc)
+
+    def _looks_again(self, request: Any) -> None:
+        self._looking = self.loop.call_later(self.patience_s, self._look, request)
+
+    def _look(self, before: Any) -> None:
+        """Hang up if there was no request since the last look, and none is on its way."""
+        request = self.cycle
+        if request is before and (request is None or request.response_complete):
+            self.transport.close()
+        else:
+            self._looks_again(request)
+
+
+def listening(server: Server, host: str, port: int, rpc: Rpc | None = None) -> uvicorn.Config:
+    """How a server is served over HTTP.
+
+    Args:
+        server: what answers.
+        host: where it shall listen.
+        port: the same; 0, any.
+        rpc: the same server by gRPC.
+
+    """
+    impatient = type("OfServer", (ImpatientProtocol,), {"patience_s": server.patience_s})
+    return uvicorn.Config(
+        application(server, rpc),
+        host,
+        port,
+        http=impatient,
+        log_level="warning",
+        lifespan="on",
+        timeout_graceful_shutdown=GRACE_S,
+    )
+
+
+def allow_connections() -> None:
+    """Let this process have as many as the system lets it."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
