@@ -45,6 +45,8 @@ def _named(text: str) -> Iterator[tuple[str, str, str]]:
     called, _, source = text.rpartition("=")
     folder = Path(source)
     if folder.is_dir() and not _is_encoder(source):
+        if called:
+            raise click.UsageError(f"{text}: a folder of models has names of its own")
         yield from _in_folder(folder)
         return
     own = folder.name if folder.is_dir() else name_of(source)
