@@ -9,11 +9,13 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bucketize.errors import ArgumentError
-from bucketize.integrations.sentence_transformers import SentenceTransformer
 from bucketize.op import Array, Value
+
+if TYPE_CHECKING:
+    from bucketize.integrations.sentence_transformers import SentenceTransformer
 
 LONGEST = 1 << 18  # characters of a text: what a tokenizer splits in some tenths of a second
 FORMATS = ("float", "base64")

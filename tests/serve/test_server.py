@@ -414,6 +414,15 @@ def test_a_fault_while_looking_at_a_model_is_told(
     assert caplog.messages == ["net: ZeroDivisionError('division by zero')"]
 
 
+def test_a_server_of_saved_programs_loads_no_compiler() -> None:
+    """Which would take a second and tens of MiB."""
+    modules = "bucketize.cli.command.serve", "bucketize.serve.listen", "bucketize.loader"
+    heavy = {"bucketize.compiler", "llvmlite", "numba", "onnx", "pandas", "scipy", "tokenizers"}
+    code = f"import sys, {', '.join(modules)}; print(sorted({heavy!r} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_what_the_server_needs_is_named(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "bucketize.serve.listen")
