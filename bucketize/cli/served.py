@@ -13,6 +13,7 @@ from bucketize.cli.parameter import Bound
 
 if TYPE_CHECKING:
     from bucketize.executable import Executable
+    from bucketize.integrations.sentence_transformers import SentenceTransformer
     from bucketize.serve.drift import DriftAlarm
     from bucketize.serve.model import ServedModel
 
@@ -45,6 +46,8 @@ def _named(text: str) -> Iterator[tuple[str, str, str]]:
     called, _, source = text.rpartition("=")
     folder = Path(source)
     if folder.is_dir() and not _is_encoder(source):
+        if called:
+            raise click.UsageError(f"{text}: a folder of models has names of its own")
         yield from _in_folder(folder)
         return
     own = folder.name if folder.is_dir() else name_of(source)
@@ -85,30 +88,38 @@ def _by_name(option: str, values: Iterable[str], names: set[str]) -> dict[str, s
 def _served(
     name: str, version: str, source: str, bounds: list[Bound], options: Mapping[str, Any]
 ) -> ServedModel:
-    from bucketize.integrations.sentence_transformers import SentenceTransformer
     from bucketize.serve.model import ServedModel
 
-    encoder, tokenizer = None, options["tokenizer"].get(name)
+    tokenizer = options["tokenizer"].get(name)
+    encoder = None
     if _is_encoder(source):
-        encoder = SentenceTransformer(source, tokenizer, threads=options["threads"])
-        executable = encoder.executable
-    else:
-        executable = _executable(source, bounds, options)
-        if tokenizer is not None:
-            encoder = SentenceTransformer(executable, tokenizer)
-    if encoder is not None:
-        encoder.requests(["one"])  # what the model asks for is looked at now
+        encoder = _encoder(source, tokenizer, options["threads"])
+    executable = encoder.executable if encoder else _executable(source, bounds, options)
+    if encoder is None and tokenizer is not None:
+        encoder = _encoder(executable, tokenizer)
     executable.limit(options["limit_bytes"])
     path = Path(source) if is_saved(source) else None
     drift = _drift(options["plan"].get(name))
     return ServedModel(name, version, executable, path, encoder, drift)
 
 
+def _encoder(
+    model: str | Executable, tokenizer: str | None, threads: int = 1
+) -> SentenceTransformer:
+    from bucketize.integrations.sentence_transformers import SentenceTransformer
+
+    encoder = SentenceTransformer(model, tokenizer, threads=threads)
+    encoder.requests(["one"])  # what the model asks for is looked at now
+    return encoder
+
+
 def _drift(plan: str | None) -> DriftAlarm | None:
+    if plan is None:
+        return None
     from bucketize.cli.bucket.traffic import read_traffic
     from bucketize.serve.drift import DriftAlarm
 
-    return None if plan is None else DriftAlarm(read_traffic(plan))
+    return DriftAlarm(read_traffic(plan))
 
 
 def _executable(source: str, bounds: list[Bound], options: Mapping[str, Any]) -> Executable:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from bucketize.errors import BucketizeError
 from bucketize.serve.app import application
 from bucketize.serve.server import Server
 
@@ -69,6 +72,51 @@ def listening(server: Server, host: str, port: int, rpc: Rpc | None = None) -> u
         lifespan="on",
         timeout_graceful_shutdown=GRACE_S,
     )
+
+
+def run(
+    server: Server, host: str, port: int, rpc_port: int | None, tell: Callable[[str], None]
+) -> None:
+    """Serve until a signal ends it.
+
+    Args:
+        server: what answers.
+        host: where it shall listen.
+        port: the same; 0, any.
+        rpc_port: the same by gRPC; None: it is not served by that.
+        tell: is called with each address.
+
+    Raises BucketizeError where it cannot start.
+
+    """
+    rpc = None
+    if rpc_port is not None:
+        at = address(host, rpc_port)
+        rpc = Rpc(server, at, lambda port: tell(f"grpc://{address(host, port)}"))
+    config = listening(server, host, port, rpc)
+    allow_connections()
+    listens = config.bind_socket()
+    listens.listen(config.backlog)  # who connects as soon as the address is told waits
+    for name in server.versions:
+        tell(f"http://{address(host, listens.getsockname()[1])}/v2/models/{name}/infer")
+    web = uvicorn.Server(config)
+    web.run(sockets=[listens])
+    if not web.started:
+        raise BucketizeError("the server did not start: see above")
+
+
+def check_free(host: str, port: int) -> None:
+    """Raise BucketizeError for a port that others have; gRPC would tell while it starts."""
+    try:
+        family, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        socket.create_server((host, port), family=family).close()
+    except OSError as e:
+        raise BucketizeError(f"cannot listen at {address(host, port)}: {e.strerror}") from e
+
+
+def address(host: str, port: int) -> str:
+    """As URLs have it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def allow_connections() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bucketize.executable import Executable
-from bucketize.serve.drift import DriftAlarm
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a program that was saved needs no compiler, nor scipy
     from bucketize.integrations.sentence_transformers import SentenceTransformer
+    from bucketize.serve.drift import DriftAlarm
 
 
 class ServedModel:

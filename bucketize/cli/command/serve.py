@@ -98,7 +98,7 @@ def serve(
 
     A folder is one that sentence-transformers saved, which takes texts at /v1/embeddings, too; or
     it has a model at each NAME/VERSION/model.bkt. Of several versions the highest answers, unless a
-    client asks for another.
+    client asks for another. What is said of dispatchers, dims and logs is for ONNX files.
 
     \b
     Examples:
@@ -110,26 +110,17 @@ def serve(
         "datatype": "FP32", "shape": [1, 784], "data": [...]}]}'
     """
     try:
-        import uvicorn
-
         from bucketize.machine.target import cores
-        from bucketize.serve.grpc import Rpc
-        from bucketize.serve.listen import allow_connections, listening
+        from bucketize.serve.listen import check_free, run
         from bucketize.serve.queue import Queue
         from bucketize.serve.server import Server
     except ModuleNotFoundError as e:
         raise BucketizeError(f"the server needs {e.name}: {HOW}") from e
 
+    rpc_port = options["grpc_port"]
+    if rpc_port is not None:
+        check_free(host, rpc_port)
     served = served_models(models, bounds, options)
     queue = Queue(options["cores"] or cores(), options["waiting"], options["latency_s"])
     server = Server(served, queue, options["body_bytes"], options["traffic"])
-    rpc = None
-    if options["grpc_port"] is not None:
-        rpc = Rpc(server, f"{host}:{options['grpc_port']}", lambda at: echo(f"grpc://{host}:{at}"))
-    config = listening(server, host, port, rpc)
-    allow_connections()
-    socket = config.bind_socket()
-    socket.listen(config.backlog)  # who connects as soon as the address is told waits
-    where = f"http://{host}:{socket.getsockname()[1]}"
-    echo("\n".join(f"{where}/v2/models/{name}/infer" for name in server.versions))
-    uvicorn.Server(config).run(sockets=[socket])
+    run(server, host, port, rpc_port, echo)
