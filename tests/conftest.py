@@ -64,8 +64,12 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def no_builders(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels are compiled in the process that wants them: xdist's workers fill the cores."""
+    """Kernels are compiled in the process that wants them, and measured by one other.
+
+    xdist's workers fill the cores.
+    """
     monkeypatch.setattr("bucketize.kernel.build.cores", lambda: 1)
+    monkeypatch.setattr("bucketize.measure.runner.cores", lambda: 1)
 
 
 @pytest.fixture

@@ -300,7 +300,10 @@ def test_a_process_that_says_no_more_but_lives_is_ended(monkeypatch: pytest.Monk
     assert child._process is None
 
 
-def test_the_processes_of_a_worker_start_when_it_is_entered_and_end_with_it() -> None:
+def test_the_processes_of_a_worker_start_when_it_is_entered_and_end_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(measure, "cores", cores)  # as it is where no tests run beside each other
     before = set(children())
     with Worker():
         began = set(children()) - before
