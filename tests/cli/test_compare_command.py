@@ -153,7 +153,8 @@ def test_saved_programs_are_compared_kernel_by_kernel(run: Run, net: str) -> Non
     result = run("compare", "one.bkt", "--at", "N=3", "--against", "short.bkt", *tight)
     assert result.exit_code == 1
     assert re.search(r"first to differ: .*\(matmul\+relu\), by kernel matmul 0", result.stdout)
-    assert run("compare", net, "--at", "N=3", "--against", "one.bkt").exit_code == 0
+    for more in ([], ["--trusted"]):
+        assert run("compare", net, "--at", "N=3", "--against", "one.bkt", *more).exit_code == 0
 
 
 def test_programs_of_other_inputs_are_no_pair(run: Run, net: str) -> None:
