@@ -135,26 +135,40 @@ def test_an_error_is_of_who_asked(handle: Any) -> None:
 # --- what dies -----------------------------------------------------------------------------------
 
 
-def slow(program: Path, pids: Path) -> Callable[[], bucketize.Executable]:
-    """Makes an executable whose calls take a while, in a process that is known."""
+def slow(program: Path, place: Path) -> Callable[[], bucketize.Executable]:
+    """Makes an executable whose calls take a while, and end once `go` is there.
+
+    Beside it processes have files: once they are there, and once calls run.
+    """
 
     def opened() -> bucketize.Executable:
         exe = bucketize.load(program)
         run_many = exe.run_many
 
         def slowly(requests: Any) -> Any:
+            (place / f"{os.getpid()}.runs").touch()
             time.sleep(0.2)
+            while not (place / "go").exists():
+                time.sleep(0.01)
             return run_many(requests)
 
         exe.run_many = slowly  # type: ignore[method-assign,assignment]
-        (pids / str(os.getpid())).touch()
+        (place / f"{os.getpid()}.is").touch()
         return exe
 
     return opened
 
 
-def living(pids: Path) -> list[int]:
-    return [int(each.name) for each in pids.iterdir() if Path("/proc", each.name).exists()]
+def living(place: Path, what: str) -> list[int]:
+    return [int(p.stem) for p in place.glob(f"*.{what}") if Path("/proc", p.stem).exists()]
+
+
+def answers_of_all(handle: Any) -> int:
+    """How many replicas answer; 0 while the handle knows one that is dead."""
+    try:
+        return len(handle.broadcast("infer", {"x": X}).results())
+    except ray.exceptions.RayActorError:
+        return 0
 
 
 def inputs(count: int) -> list[np.ndarray]:
@@ -174,13 +188,13 @@ def test_a_killed_replica_loses_what_it_had_and_no_more(
     )
     handle = serve.run(made)
     exe, every = bucketize.load(program), inputs(60)
-    wait_until(lambda: len(living(tmp_path)) == 2)
-    victim, _ = living(tmp_path)
     with ThreadPoolExecutor(20) as pool:
         over_http = [pool.submit(asked, x) for x in every[:20]]
         futures = [handle.infer.remote({"x": x}) for x in every]
-        futures[0].result()  # both are at work
+        wait_until(lambda: len(living(tmp_path, "runs")) == 2)
+        victim = living(tmp_path, "runs")[0]
         os.kill(victim, signal.SIGKILL)
+        (tmp_path / "go").touch()
         lost = 0
         for x, future in zip(every, futures, strict=True):
             try:
@@ -193,14 +207,15 @@ def test_a_killed_replica_loses_what_it_had_and_no_more(
     cut = [status for status, _ in answers if status != 200]
     assert 0 < lost + len(cut) <= HELD
     assert set(cut) <= {0, 500, 503}
-    wait_until(lambda: len(living(tmp_path)) == 2)
-    assert victim not in living(tmp_path)
-    wait_until(lambda: len(handle.broadcast("infer", {"x": X}).results()) == 2)
+    wait_until(lambda: len(living(tmp_path, "is")) == 2)
+    assert victim not in living(tmp_path, "is")
+    wait_until(lambda: answers_of_all(handle) == 2)
 
 
 def test_what_would_be_late_is_refused_by_replicas(
     cluster: None, program: Path, tmp_path: Path
 ) -> None:
+    (tmp_path / "go").touch()
     made = deployment(slow(program, tmp_path), name="net", latency_s=0.01)
     handle = serve.run(made)
     handle.infer.remote({"x": X}).result()  # it knows now what a request takes
@@ -221,6 +236,7 @@ def test_no_more_wait_with_ray_than_may(cluster: None, program: Path, tmp_path: 
     )
     handle = serve.run(made)
     futures = [handle.infer.remote({"x": X}) for _ in range(8)]
+    (tmp_path / "go").touch()
     refused = 0
     for future in futures:
         try:
