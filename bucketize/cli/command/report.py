@@ -1,0 +1,112 @@
+"""`bucketize report`: what is known of a model, on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from bucketize.cli import parameter
+from bucketize.cli.bucket.traffic import read_traffic
+from bucketize.cli.command.run import check_options, how, opened
+from bucketize.cli.echo import echo
+from bucketize.cli.model import (
+    Model,
+    NamedModel,
+    compiled,
+    dispatched,
+    is_saved,
+    load_inputs,
+    load_model,
+    name_of,
+    sizes_at,
+    tell_hints,
+)
+
+if TYPE_CHECKING:
+    from bucketize.executable import Executable
+    from bucketize.partition.value import Partition
+
+
+@click.command(short_help="Write a page about MODEL: what runs, what it costs, why.")
+@parameter.model_options
+@parameter.dispatch_options
+@parameter.at_option
+@parameter.input_option
+@parameter.log_option
+@click.option(
+    "--traffic",
+    metavar="FILE",
+    help="Sizes of requests, as `bucketize traffic` reads them; zoo:traffic/NAME.",
+)
+@click.option(
+    "--partition", "planned", is_flag=True, help="Ask the models what 1, 2, ... clones come to."
+)
+@parameter.threads_option
+@parameter.saved_options
+@parameter.written_option("--output", "-o", help="The page. Default: NAME.html.")
+def report(
+    model: str,
+    bounds: list[parameter.Bound],
+    output: Path | None,
+    traffic: str | None,
+    planned: bool,
+    **options: Any,
+) -> None:
+    """Write a page about MODEL: its clones, kernels, costs over sizes, profile and memory.
+
+    It is one file that needs no network, to read, to print and to send. MODEL is compiled and run;
+    a saved program is loaded: such a file is code, load only what you trust.
+
+    \b
+    Examples:
+      bucketize report zoo:mlp -o mlp.html
+      bucketize report net.onnx -d log --log trials.csv --traffic requests.csv --partition
+      bucketize report net.bkt --at N=4,H=224,W=224
+    """
+    from bucketize.report.report import report as reported
+
+    check_options(model)
+    path = output or Path(f"{name_of(model)}.html")
+    parameter.check_writable(path)
+    requests = None if traffic is None else read_traffic(traffic)
+    given = load_inputs(options["inputs"])
+    loaded, exe, partition = ready(model, bounds, planned, requests, options)
+    points = sizes_at(loaded, options["points"]) if options["points"] else []
+    its = reported(
+        exe,
+        name=name_of(model),
+        sizes=points,
+        inputs=lambda sizes: loaded.inputs(dict(sizes), given),
+        log=options["log"],
+        traffic=requests,
+        partition=partition,
+        progress=True,
+    )
+    its.write(path)
+    echo(f"wrote {path}, {path.stat().st_size / 1e6:.1f} MB")
+
+
+def ready(
+    model: str, bounds: list[parameter.Bound], planned: bool, requests: Any, options: dict[str, Any]
+) -> tuple[Model, Executable, Partition | None]:
+    """MODEL, what runs it, all of its clones compiled, and the partition that is asked for."""
+    if is_saved(model):
+        if planned:
+            raise click.UsageError("--partition asks models of a model, and MODEL is a program")
+        exe = opened(model, options)
+        return Model(exe.program.routines["main"].params), exe, None
+    loaded = load_model(model, bounds)
+    tell_hints(loaded)
+    exe = compiled(dispatched(loaded, options), **how(options))
+    return loaded, exe, partitioned(loaded, requests, options) if planned else None
+
+
+def partitioned(loaded: NamedModel, requests: Any, options: dict[str, Any]) -> Partition:
+    """What the models say of other numbers of clones."""
+    from bucketize.partition.partition import partition
+    from bucketize.progress import progress_bar
+
+    with progress_bar("partitioning"):
+        return partition(loaded.module, requests, log=options["log"], threads=options["threads"])

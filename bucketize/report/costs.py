@@ -1,0 +1,178 @@
+"""Frames of what calls cost over sizes, of the kernels that sizes choose among, of trade-offs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bucketize.errors import TypeRelError
+from bucketize.kernel.cost import seconds_over
+from bucketize.kernel.template import Implementation
+from bucketize.kernel.templates import TEMPLATES, candidates
+from bucketize.partition.value import Frontier, show_buckets
+from bucketize.program.instruction import KernelCall
+from bucketize.report.subject import Subject
+from bucketize.table import pairs
+from bucketize.types import Points, Sizes
+
+KERNELS = 4
+"""Kernels whose implementations are shown over sizes: those that take most."""
+BINS = 120
+"""Sizes of a symbol that requests are told at; of more, neighbours are joined."""
+
+
+def costs(subject: Subject) -> pd.DataFrame:
+    """What calls are expected to take over sizes, one symbol at a time.
+
+    Returns:
+        A row for each size: symbol, size, sizes (of all symbols), clone, predicted_s.
+
+    """
+    base = subject.points[0]
+    rows = [
+        {
+            "symbol": name,
+            "size": sizes[name],
+            "sizes": pairs(sizes),
+            "clone": taken.clone,
+            "predicted_s": taken.seconds,
+        }
+        for name in subject.symbols
+        for sizes, taken in subject.predicted(subject.grid(name, base))
+    ]
+    return pd.DataFrame(rows, columns=["symbol", "size", "sizes", "clone", "predicted_s"])
+
+
+def traffic(subject: Subject) -> pd.DataFrame:
+    """The requests by the size of each symbol.
+
+    Returns:
+        A row for each size: symbol, size, last (of the sizes that are joined with it), requests.
+
+    """
+    if subject.traffic is None:
+        return pd.DataFrame(columns=["symbol", "size", "last", "requests"])
+    its = subject.traffic.without_times()
+    rows: list[dict[str, Any]] = []
+    for column, name in zip(its.sizes.T, its.symbols, strict=True):
+        sizes, places = np.unique(column, return_inverse=True)
+        counts = np.bincount(places, its.requests).astype(np.int64)
+        step = -(-len(sizes) // BINS)
+        for first in range(0, len(sizes), step):
+            part = slice(first, first + step)
+            ends = {"size": int(sizes[part][0]), "last": int(sizes[part][-1])}
+            rows.append({"symbol": name, **ends, "requests": int(counts[part].sum())})
+    return pd.DataFrame(rows)
+
+
+# --- implementations -----------------------------------------------------------------------------
+
+
+def implementations(subject: Subject) -> pd.DataFrame:
+    """What the implementations of the costliest kernels are expected to take over sizes.
+
+    They are those that sizes choose among, and the default of each other template, for kernels of
+    the call that is looked at first.
+
+    Returns:
+        A row for each kernel, size and implementation: name, source, symbol, size,
+        implementation, predicted_s, runs (whether it is the one that runs there).
+
+    """
+    rows: list[dict[str, Any]] = []
+    base = subject.points[0]
+    for call, name in _costliest(subject, base):
+        legal = [sizes for sizes, _ in subject.predicted(subject.grid(name, base))]
+        rows += _over(subject, call, name, legal)
+    columns = ["name", "source", "symbol", "size", "implementation", "predicted_s", "runs"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _costliest(subject: Subject, base: Sizes) -> Iterator[tuple[KernelCall, str]]:
+    """Kernels that take most, each of one workload, with the symbol that they grow by most."""
+    told = subject.predicted([base])
+    kernels = [k for _, taken in told for k in taken.kernels if k.seconds is not None]
+    kernels.sort(key=lambda k: -k.times * (k.seconds or 0.0))
+    seen: set[str] = set()
+    for kernel in kernels:
+        call = kernel.what
+        if not isinstance(call, KernelCall) or call.workload.hash in seen:
+            continue
+        seen.add(call.workload.hash)
+        names = [n for n in subject.symbols if n in call.workload.body.mentioned()]
+        each = _able(subject, call) if names else []
+        if len(each) > 1:
+            yield call, max(names, key=lambda n: subject.ends[n][1] / subject.ends[n][0])
+        if len(seen) >= 4 * KERNELS:
+            return
+
+
+def _able(subject: Subject, call: KernelCall) -> list[Implementation]:
+    """The implementations that a call chooses among, and the defaults of other templates."""
+    target, workload = subject.program.target, call.workload
+    mine = {c.implementation.key: c.implementation for c in call.each}
+    templates = {i.template for i in mine.values()}
+    for template in candidates(workload, target):
+        if template.name not in templates:
+            other = Implementation(template.name, template.default(workload, target))
+            mine.setdefault(other.key, other)
+    return [i for i in mine.values() if TEMPLATES[i.template].cost is not None]
+
+
+def _over(
+    subject: Subject, call: KernelCall, name: str, legal: Sequence[Sizes]
+) -> Iterator[dict[str, Any]]:
+    each, program = _able(subject, call), subject.program
+    with suppress(TypeRelError):  # a size that no type of the kernel has a value at
+        at = Points(legal)
+        seconds = seconds_over(call.workload, each, at, program.target, program.threads)
+        for sizes, taken in zip(legal, seconds.tolist(), strict=True):
+            ran = call.at(sizes).implementation.key
+            for one, second in zip(each, taken, strict=True):
+                yield {
+                    "name": "+".join(call.binding.origin),
+                    "source": call.kernel,
+                    "symbol": name,
+                    "size": sizes[name],
+                    "implementation": str(one),
+                    "predicted_s": second,
+                    "runs": one.key == ran,
+                }
+
+
+# --- the trade-off -------------------------------------------------------------------------------
+
+
+def frontier(subject: Subject) -> pd.DataFrame:
+    """What more clones are expected to save, and what they cost.
+
+    Returns:
+        A row for each number of clones: the fields of `bucketize.partition`'s frontier, clones,
+        compile_s, text (the buckets), chosen (whether it is what `partition` takes).
+
+    """
+    its = subject.partition
+    rows = [_row(f, f == its.chosen) for f in its.frontier] if its else []
+    names = [field.name for field in dataclasses.fields(Frontier) if field.name != "buckets"]
+    return pd.DataFrame(rows, columns=["clones", *names, "compile_s", "text", "chosen"])
+
+
+def _row(of: Frontier, chosen: bool) -> dict[str, Any]:
+    its = {field.name: getattr(of, field.name) for field in dataclasses.fields(of)}
+    more = {"clones": of.clones, "compile_s": of.compile_s, "text": show_buckets(of.buckets)}
+    return {**its, **more, "chosen": chosen}
+
+
+def by_size(subject: Subject) -> pd.DataFrame:
+    """What calls take over sizes by one clone, by the chosen ones, and by the best kernels.
+
+    Returns:
+        The columns of `Partition.by_size`.
+
+    """
+    return pd.DataFrame({} if subject.partition is None else dict(subject.partition.by_size))

@@ -1,0 +1,305 @@
+"""The sections of a page, each from the frames of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from bucketize.report import charts
+from bucketize.report.report import ModelReport
+from bucketize.report.section import Head, Picture, Section, Sheet
+from bucketize.table import several
+
+
+def sections(of: ModelReport) -> list[Section]:
+    """All of them, in the order of reading."""
+    return [make(of) for make in ORDER]
+
+
+def _kernels(of: ModelReport) -> Section:
+    heads = [
+        Head("clone", "clone", "code"),
+        Head("sizes", "looked at", "code"),
+        Head("predicted_s", "expected", "seconds"),
+        Head("requests", "requests", "count"),
+        Head("share", "of all", "percent"),
+        Head("kernels", "kernels", "count"),
+        Head("tuned", "tuned", "count"),
+        Head("on_host", "on numpy", "count"),
+        Head("listing", "kernels of", "count"),
+    ]
+    table = Sheet("The clones, those first that are asked for most.", of.frames["clones"], heads)
+    return Section(
+        "kernels",
+        "What runs",
+        "Each clone is the model for a range of sizes. Its kernels follow in the order in which they "
+        "run, with the share of a call that their models expect; open one for its schedule, its "
+        "operators and its text.",
+        [table],
+        special="kernels",
+    )
+
+
+def _decisions(of: ModelReport) -> Section:
+    frame = of.frames["decisions"]
+    if frame.empty:
+        clones = len(of.frames["clones"])
+        why = "sizes decide nothing: there is one clone" if clones == 1 else "the tree is too large"
+        return Section(
+            "decisions", "How sizes choose a clone", wanted=f"{why}; buckets come by -d."
+        )
+    text = "A call goes down this tree by the sizes of its inputs, to the clone that serves them."
+    return Section("decisions", "How sizes choose a clone", text, special="decisions")
+
+
+def _traffic(of: ModelReport) -> Section:
+    title, frame = "Which sizes come", of.frames["traffic"]
+    if frame.empty:
+        how = "Give the sizes of requests: --traffic requests.csv, as exe.traffic.write() makes it."
+        return Section("traffic", title, wanted=how)
+    heads = [
+        Head("symbol", "symbol", "code"),
+        Head("size", "from", "count"),
+        Head("last", "to", "count"),
+        Head("requests", "requests", "count"),
+    ]
+    parts = [
+        Picture(
+            f"Requests by {symbol}",
+            "A bar is a size, or neighbours that were joined; dashed lines are where buckets begin.",
+            charts.requests(symbol),
+            Sheet(f"Requests by {symbol}.", rows, heads),
+        )
+        for symbol, rows in _by_symbol(frame)
+    ]
+    return Section("traffic", title, "The requests that were given.", parts)
+
+
+def _by_symbol(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    for symbol, rows in frame.groupby("symbol", sort=False):
+        yield str(symbol), rows
+
+
+def _costs(of: ModelReport) -> Section:
+    heads = [
+        Head("sizes", "sizes", "code"),
+        Head("clone", "clone", "code"),
+        Head("predicted_s", "expected", "seconds"),
+    ]
+    parts = [
+        Picture(
+            f"Expected time over {symbol}",
+            "Both axes are logarithmic; the other symbols are held; dashed lines begin buckets.",
+            charts.over_size(symbol),
+            Sheet(f"Expected time over {symbol}.", rows, heads),
+        )
+        for symbol, rows in _by_symbol(of.frames["costs"])
+    ]
+    if not parts:
+        how = "The model has no dynamic dimension: --dim N=1..32 makes one of an exported batch."
+        return Section("costs", "What a size costs", wanted=how)
+    text = "What a call takes over its sizes, by the models of its kernels: nothing is timed here."
+    return Section("costs", "What a size costs", text, parts)
+
+
+def _implementations(of: ModelReport) -> Section:
+    title, frame = "Which kernel for which size", of.frames["implementations"]
+    if frame.empty:
+        return Section(
+            "implementations", title, wanted="No costly kernel has a choice that depends on sizes."
+        )
+    heads = [
+        Head("size", "size", "count"),
+        Head("implementation", "implementation", "code"),
+        Head("predicted_s", "expected", "seconds"),
+        Head("runs", "runs", "yes"),
+    ]
+    parts = [
+        Picture(
+            str(name),
+            "A line is an implementation; dots are on the one that runs at a size.",
+            charts.implementations(str(source), str(symbol)),
+            Sheet("Implementations over sizes.", rows, heads),
+        )
+        for (name, source, symbol), rows in frame.groupby(["name", "source", "symbol"], sort=False)
+    ]
+    text = "The costliest kernels, by each implementation that may run; where lines cross, another one is better."
+    return Section("implementations", title, text, parts)
+
+
+def _frontier(of: ModelReport) -> Section:
+    title, frame = "What more clones would save", of.frames["frontier"]
+    if frame.empty:
+        how = "Give --partition, which asks the models what 1, 2, ... clones would come to."
+        return Section("frontier", title, wanted=how)
+    heads = [
+        Head("clones", "clones", "count"),
+        Head("seconds", "expected", "seconds"),
+        Head("p99_s", "99 % below", "seconds"),
+        Head("worst", "worst, of the best kernels", "ratio"),
+        Head("compile_s", "compile", "seconds"),
+        Head("weight_bytes", "weights", "bytes"),
+        Head("kernels", "kernels", "count"),
+        Head("chosen", "chosen", "yes"),
+        Head("text", "buckets", "code"),
+    ]
+    parts: list[Picture | Sheet] = [
+        Sheet("The best partition of each number of clones.", frame, heads)
+    ]
+    if len(frame) > 1:
+        views = {"compile_s": ("compiling [s]", 1.0), "weight_bytes": ("weights [MiB]", 2.0**-20)}
+        parts = [
+            Picture(
+                f"Time over {label}",
+                "A dot is the best partition of so many clones; the other colour is what to take.",
+                charts.frontier(column, label, scale),
+            )
+            for column, (label, scale) in views.items()
+        ] + parts
+    return Section("frontier", title, "The fewest clones that lose nothing are worth it.", parts)
+
+
+def _layers(of: ModelReport) -> Section:
+    heads = [
+        Head("name", "nodes", "name"),
+        Head("op", "operators", "name"),
+        Head("kernel", "kernel", "code"),
+        Head("shape", "result", "code"),
+        Head("time_s", "time", "seconds"),
+        Head("share", "share", "percent"),
+        Head("predicted_s", "expected", "seconds"),
+        Head("gflops", "GFLOP/s", "number"),
+        Head("gbytes_s", "GB/s", "number"),
+        Head("roofline", "of the roof", "percent"),
+        Head("schedule", "schedule", "code"),
+    ]
+    parts: list[Picture | Sheet] = []
+    for sizes, rows in of.frames["layers"].groupby("sizes", sort=False):
+        at = f" at {sizes}" if sizes else ""
+        parts += [
+            Picture(f"Time by kernel{at}", "In the order of running.", charts.shares(str(sizes))),
+            Picture(
+                f"Beside the roofline{at}",
+                "A dot is a kernel, as large as its share of the time. The line is what the machine "
+                "allows; what lies in a cache may be above it.",
+                charts.roofline(str(sizes)),
+            ),
+            Sheet(f"Kernels{at}, in order.", rows, heads),
+        ]
+    return Section(
+        "layers", "Where the time goes", "Measured kernel by kernel, here and now.", parts
+    )
+
+
+def _search(of: ModelReport) -> Section:
+    title = "How schedules were found"
+    if "progress" not in of.frames:
+        how = "Give a tuning log: bucketize tune MODEL --log trials.csv, then --log trials.csv."
+        return Section("search", title, wanted=how)
+    frame = of.frames["progress"]
+    if frame.empty:
+        others = ", ".join(of.frames["trials"]["model"]) or "nothing"
+        return Section(
+            "search", title, wanted=f"The log has no trial of {of.name}, but of {others}."
+        )
+    best = [
+        Head("function", "clone", "code"),
+        Head("layer", "layer", "name"),
+        Head("template", "kernel", "code"),
+        Head("schedule", "schedule", "schedule"),
+        Head("relative", "of the default", "ratio"),
+        Head("latency_s", "time", "seconds"),
+        Head("tried", "tried", "count"),
+        Head("failed", "failed", "count"),
+    ]
+    verdicts = [
+        Head("function", "clone", "code"),
+        Head("chosen", "tuned kernels", "count"),
+        Head("arrangement", "arrangement"),
+        Head("ratio", "of the default", "ratio"),
+        Head("ratio_low", "95 % from", "ratio"),
+        Head("ratio_high", "to", "ratio"),
+    ]
+    parts: list[Picture | Sheet] = [
+        Picture(
+            "The best so far",
+            "A line is a kernel of a clone; below 1 it beats the default.",
+            charts.search(),
+        ),
+        Sheet("What they bought each clone, timed in it.", of.frames["confirmed"], verdicts),
+        Sheet("The best schedule of each task.", of.frames["best"], best),
+    ]
+    text = f"{several(len(of.frames['best']), 'task')} and {several(len(frame), 'schedule')} of the log."
+    return Section("search", title, text, parts)
+
+
+def _failures(of: ModelReport) -> Section:
+    title = "What failed"
+    if "failures" not in of.frames:
+        return Section("failures", title, wanted="A tuning log tells it: --log trials.csv.")
+    if of.frames["failures"].empty:
+        return Section("failures", title, "No trial of this model failed.")
+    heads = [
+        Head("op", "operators", "code"),
+        Head("error_kind", "kind"),
+        Head("trials", "trials", "count"),
+        Head("example", "example", "code"),
+    ]
+    return Section(
+        "failures", title, parts=[Sheet("Trials that failed.", of.frames["failures"], heads)]
+    )
+
+
+def _warm_up(of: ModelReport) -> Section:
+    compiling = [
+        Head("kernels", "kernels", "count"),
+        Head("built", "compiled now", "count"),
+        Head("seconds", "compiling", "seconds"),
+        Head("found", "calls with a verdict", "count"),
+        Head("kept", "that kept the default", "count"),
+        Head("defaults", "on defaults", "count"),
+        Head("host", "on numpy"),
+    ]
+    first = [Head("clone", "clone", "code"), Head("first_s", "first call", "seconds")]
+    sheet = Sheet("First calls.", of.frames["warm_up"], first)
+    parts: list[Picture | Sheet] = [
+        Sheet("Compiling.", of.frames["compiling"], compiling),
+        Picture("First calls", "A bar is a clone.", charts.warm_up(), sheet),
+    ]
+    text = "What it takes before requests are served: compiling, and the first call of each clone."
+    return Section("warm_up", "Getting ready", text, parts)
+
+
+def _memory(of: ModelReport) -> Section:
+    heads = [
+        Head("sizes", "sizes", "code"),
+        Head("weights", "weights", "bytes"),
+        Head("arena", "arena", "bytes"),
+        Head("between", "between segments", "bytes"),
+        Head("results", "results", "bytes"),
+    ]
+    frame = of.frames["memory"]
+    parts: list[Picture | Sheet] = [
+        Picture(
+            f"Memory over {symbol}",
+            "Weights are there once for all calls; the arena is between kernels.",
+            charts.memory(symbol),
+            Sheet(f"Memory over {symbol}.", rows, heads),
+        )
+        for symbol, rows in _by_symbol(frame)
+        if symbol
+    ] or [Sheet("Memory of a call.", frame, heads)]
+    return Section("memory", "Memory", "What a call takes, told before it runs.", parts)
+
+
+def _environment(of: ModelReport) -> Section:
+    heads = [Head("name", "what"), Head("value", "value", "code")]
+    sheet = Sheet("Versions and machine.", of.frames["environment"], heads)
+    return Section("environment", "Where this was made", parts=[sheet])
+
+
+ORDER = (
+    *(_kernels, _decisions, _traffic, _costs, _implementations, _frontier, _layers),
+    *(_search, _failures, _warm_up, _memory, _environment),
+)
