@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, TypeAlias
 
 import altair as alt
@@ -12,10 +13,13 @@ COLOURS = [f"var(--c{i})" for i in range(1, 9)]
 """Those of the page, which has others in the dark and in print."""
 HEIGHT = 260
 
+FONT = "system-ui, -apple-system, Segoe UI, Roboto, Noto Sans, DejaVu Sans, sans-serif"
+"""Named, not inherited: Vega measures texts by it."""
+
 CONFIG: dict[str, Any] = {
     "aria": False,  # the page says in words what is seen, and has the numbers
     "background": "transparent",
-    "font": "inherit",
+    "font": FONT,
     "view": {"stroke": None},
     "axis": {
         **dict.fromkeys(("labelColor", "titleColor"), "var(--ink)"),
@@ -55,24 +59,26 @@ def specification(of: Chart) -> dict[str, Any]:
     return {**whole, "config": CONFIG, "autosize": {"type": "fit-x", "contains": "padding"}}
 
 
-def milliseconds(column: str, title: str = "time [ms]", log: bool = True) -> alt.Y:
-    """A column of seconds on the left axis."""
-    return alt.Y(f"{column}:Q", title=title, scale=_scale(log), axis=alt.Axis(tickCount=5))
+LOG = alt.Scale(type="log", nice=False, padding=8)
+ROUND = "round(1e6 * datum.value / pow(10, floor(log(datum.value) / LN10 + 1e-9))) / 1e6"
+DECADES = {"test": f"indexof([1, 2, 5], {ROUND}) >= 0", "value": "var(--line)"}
 
 
-def _scale(log: bool) -> alt.Scale:
-    return alt.Scale(type="log") if log else alt.Scale(zero=True)
+def _log_axis(**more: Any) -> alt.Axis:
+    """A logarithmic axis, with lines at 1, 2 and 5 of each power of ten."""
+    lines = {"gridColor": {"condition": DECADES, "value": "transparent"}}
+    return alt.Axis.from_dict({"tickCount": 6, **lines, **more})
 
 
-def _size(symbol: str, log: bool = True) -> alt.X:
-    """A column of sizes on the lower axis."""
-    axis = alt.Axis(format="~d", tickCount=6)
-    return alt.X(
-        "size:Q",
-        title=symbol,
-        scale=alt.Scale(type="log", nice=False) if log else alt.Scale(),
-        axis=axis,
-    )
+def milliseconds(title: str = "expected time [ms]") -> alt.Y:
+    """Milliseconds on the left axis."""
+    return alt.Y("ms:Q", title=title, scale=LOG, axis=_log_axis())
+
+
+def _size(symbol: str) -> alt.X:
+    """Sizes of a symbol on the lower axis."""
+    scale = alt.Scale(type="log", nice=False)
+    return alt.X("size:Q", title=symbol, scale=scale, axis=_log_axis(format="~d"))
 
 
 def _begins(symbol: str) -> Chart:
@@ -87,7 +93,7 @@ def over_size(symbol: str) -> Chart:
     line = line.mark_line(point={"size": 28, "filled": True})
     line = line.encode(
         x=_size(symbol),
-        y=milliseconds("ms"),
+        y=milliseconds(),
         tooltip=["sizes:N", "clone:N", alt.Tooltip("ms:Q", format=".4g", title="expected [ms]")],
     )
     return (_begins(symbol) + line).properties(height=HEIGHT)
@@ -97,9 +103,10 @@ def requests(symbol: str) -> Chart:
     """Requests by size, and where buckets begin."""
     bars = chart("traffic", symbol).transform_calculate(end="datum.last + 1")
     bars = bars.mark_bar(opacity=0.85).encode(
-        x=alt.X("size:Q", title=symbol, axis=alt.Axis(format="~d")),
+        x=alt.X("size:Q", title=symbol, axis=alt.Axis(format="~d", tickCount=8)),
         x2="end:Q",
         y=alt.Y("requests:Q", title="requests"),
+        y2=alt.datum(0),
         tooltip=["size:Q", "last:Q", "requests:Q"],
     )
     return (bars + _begins(symbol)).properties(height=HEIGHT)
@@ -112,7 +119,7 @@ def implementations(source: str, symbol: str) -> Chart:
     tip = ["implementation:N", "size:Q", alt.Tooltip("ms:Q", format=".4g", title="expected [ms]")]
     lines = base.mark_line().encode(
         x=_size(symbol),
-        y=milliseconds("ms"),
+        y=milliseconds(),
         color=alt.Color("implementation:N", title="", legend=alt.Legend(columns=1)),
         tooltip=tip,
     )
@@ -145,14 +152,15 @@ def by_size(symbol: str) -> Chart:
     lines = chart("by_size").transform_fold(
         ["one_clone_s", "chosen_s", "oracle_s"], as_=["which", "seconds"]
     )
-    lines = lines.transform_calculate(ms="1000 * datum.seconds", size=f"datum['{symbol}']")
+    own = f"datum[{json.dumps(symbol)}]"
+    lines = lines.transform_calculate(ms="1000 * datum.seconds", size=own)
     lines = lines.transform_aggregate(ms="mean(ms)", groupby=["which", "size"])
     which = alt.Color("which:N", title="", legend=alt.Legend(labelExpr=WHICH))
     return (
         lines.mark_line()
         .encode(
             x=_size(symbol),
-            y=milliseconds("ms"),
+            y=milliseconds(),
             color=which,
             strokeDash=alt.StrokeDash("which:N", legend=None),
             tooltip=["which:N", "size:Q", alt.Tooltip("ms:Q", format=".4g")],
@@ -173,8 +181,8 @@ def roofline(sizes: str) -> Chart:
     points = base.transform_filter("datum.gflops > 0").mark_point(
         filled=True, opacity=0.75, size=60
     )
-    x = alt.X("intensity:Q", title="FLOP per byte", scale=alt.Scale(type="log"))
-    y = alt.Y("gflops:Q", title="GFLOP/s", scale=alt.Scale(type="log"))
+    x = alt.X("intensity:Q", title="FLOP per byte", scale=LOG, axis=_log_axis())
+    y = alt.Y("gflops:Q", title="GFLOP/s", scale=LOG, axis=_log_axis())
     points = points.encode(
         x=x,
         y=y,
@@ -202,7 +210,9 @@ def roofline(sizes: str) -> Chart:
 def shares(sizes: str) -> Chart:
     """What each kernel takes, in order."""
     base = chart("layers").transform_filter(alt.datum.sizes == sizes)
-    base = base.transform_window(number="row_number()")
+    base = base.transform_window(number="row_number()").transform_calculate(
+        runs="datum.kernel || 'between kernels'"
+    )
     return (
         base.mark_bar()
         .encode(
@@ -212,7 +222,7 @@ def shares(sizes: str) -> Chart:
                 axis=alt.Axis(labels=False, ticks=False),
             ),
             y=alt.Y("share:Q", title="share of time", axis=alt.Axis(format=".0%")),
-            color=alt.Color("kernel:N", title=""),
+            color=alt.Color("runs:N", title="", sort=None),
             tooltip=["name:N", "op:N", "kernel:N", alt.Tooltip("share:Q", format=".1%")],
         )
         .properties(height=HEIGHT)
@@ -239,6 +249,85 @@ def memory(symbol: str) -> Chart:
     )
 
 
+def boxes(first: str, second: str, has_requests: bool) -> Chart:
+    """Buckets over two symbols, and the requests that come."""
+    ends = {"x": (first, "x"), "y": (second, "y")}
+    x, y = (
+        cls(f"{name}:Q", title=title, scale=alt.Scale(zero=False, nice=False))
+        for cls, (title, name) in zip((alt.X, alt.Y), ends.values(), strict=True)
+    )
+    areas = chart("boxes").mark_rect(
+        fill="var(--wash)", fillOpacity=0.5, stroke="var(--faint)", strokeWidth=1
+    )
+    whole = areas.encode(x=x, x2="x2:Q", y=y, y2="y2:Q", tooltip="clone:N")
+    if has_requests:
+        dots = (
+            chart("requests")
+            .mark_circle(opacity=0.7)
+            .encode(
+                x="x:Q",
+                y="y:Q",
+                size=alt.Size("requests:Q", legend=None, scale=alt.Scale(range=[12, 500])),
+                tooltip=["x:Q", "y:Q", "requests:Q"],
+            )
+        )
+        whole += dots
+    return whole.properties(height=380)
+
+
+def graph(rows: int) -> Chart:
+    """The kernels of a call, as large as their share of the time, from above to below."""
+    lines = chart("lines").mark_rule(color="var(--faint)", strokeWidth=1)
+    x = alt.X("x:Q", axis=None, scale=alt.Scale(zero=False, nice=False, padding=128))
+    y = alt.Y("y:Q", axis=None, scale=alt.Scale(reverse=True, zero=False, nice=False, padding=14))
+    lines = lines.encode(x=x, x2="x2:Q", y=y, y2="y2:Q")
+    tip = ["name:N", "op:N", "kernel:N", "schedule:N", alt.Tooltip("share:Q", format=".1%")]
+    nodes = chart("nodes").mark_point(filled=True, opacity=1, cursor="pointer")
+    nodes = nodes.encode(
+        x=x,
+        y=y,
+        color=alt.Color("kernel:N", title=""),
+        size=alt.Size("share:Q", legend=None, scale=alt.Scale(range=[40, 900], zero=True)),
+        tooltip=tip,
+    )
+    right = _labels("right", "left", 15).encode(x=x, y=y, text="label:N", tooltip=tip)
+    left = _labels("left", "right", -15).encode(x=x, y=y, text="label:N", tooltip=tip)
+    return (lines + nodes + right + left).properties(height=max(rows * 26, 120))
+
+
+WHICHES = ["faster", "same", "slower"]
+
+
+def _labels(side: str, align: str, dx: int) -> Chart:
+    """The names of kernels that have room for them on one side."""
+    base = chart("nodes").transform_filter(alt.datum.side == side)
+    return base.mark_text(align=align, dx=dx, limit=122, cursor="pointer")
+
+
+def against(sizes: str) -> Chart:
+    """What each layer takes here and there: below the line it is faster here."""
+    base = chart("against").transform_filter(alt.datum.sizes == sizes)
+    base = base.transform_filter("datum.here_s > 0 && datum.there_s > 0")
+    base = base.transform_calculate(ms="1000 * datum.here_s", other="1000 * datum.there_s")
+    which = alt.Color(
+        "which:N",
+        title="here",
+        scale=alt.Scale(domain=WHICHES, range=[COLOURS[2], COLOURS[7], COLOURS[1]]),
+    )
+    x = alt.X("other:Q", title="there [ms]", scale=LOG, axis=_log_axis())
+    dots = base.mark_point(filled=True, size=70, opacity=0.8).encode(
+        x=x,
+        y=milliseconds("here [ms]"),
+        color=which,
+        shape=alt.Shape("which:N", title="here", scale=alt.Scale(domain=WHICHES)),
+        tooltip=["name:N", "here:N", "there:N", alt.Tooltip("ratio:Q", format=".2f"), "why:N"],
+    )
+    line = base.transform_calculate(ms="1000 * datum.there_s").mark_line(color="var(--faint)")
+    return (line.encode(x=x, y=milliseconds("here [ms]"), order="other:Q") + dots).properties(
+        height=340
+    )
+
+
 def search() -> Chart:
     """The course of each task's search: the best latency so far, by that of the default."""
     base = (
@@ -254,7 +343,7 @@ def search() -> Chart:
             x=alt.X("step:Q", title="schedules tried", axis=alt.Axis(format="d", tickMinStep=1)),
             y=alt.Y("best:Q", title="best, of the default's time", scale=alt.Scale(zero=False)),
             detail="task:N",
-            color=alt.Color("op:N", title=""),
+            color=alt.Color("op:N", title="", legend=alt.Legend(columns=1, symbolLimit=8)),
             tooltip=["task:N", "step:Q", alt.Tooltip("best:Q", format=".3f"), "source:N"],
         )
         .properties(height=320)

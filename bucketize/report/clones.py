@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Set
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from bucketize.dispatch.bucket import show_bucket
 from bucketize.inspect.predict import Expected, Prediction
+from bucketize.ir import Atom, Binding
 from bucketize.program.instruction import (
     LOGGED,
     Call,
@@ -61,10 +61,10 @@ def clones(subject: Subject) -> pd.DataFrame:
         for sizes, taken in subject.predicted(_first(subject, name)):
             key = kernels_called(subject.program, sizes)
             row |= {"sizes": pairs(sizes), **_facts(subject, taken)}
-            row["listing"] = numbers.setdefault(key, len(numbers))
+            row["listing"] = numbers.setdefault(key, len(numbers) + 1)
         rows.append(row)
     frame = pd.DataFrame(rows, columns=CLONES)
-    return frame.astype({n: "Int64" for n in ("listing", "kernels", "tuned", "on_host")})
+    return frame.astype(dict.fromkeys(("listing", "kernels", "tuned", "on_host"), "Int64"))
 
 
 def _first(subject: Subject, clone: str) -> list[Sizes]:
@@ -89,7 +89,7 @@ def _facts(subject: Subject, taken: Prediction) -> dict[str, Any]:
 
 
 def kernels_called(program: Program, sizes: Sizes) -> tuple[str, ...]:
-    """What a call comes to whatever its sizes in the clone: kernels, and what chooses among them."""
+    """What a call comes to, whatever its sizes in the clone: kernels, and what chooses them."""
     texts: list[str] = []
     for instruction, _, _ in way(program, "main", sizes):
         if isinstance(instruction, RunSegment):
@@ -171,6 +171,7 @@ def kernel_rows(subject: Subject, sizes: Sizes) -> list[dict[str, Any]]:
             "shape": _text(step["shape"]),
             "schedule": pairs(step["schedule"], " "),
             **_of_call(whole),
+            "source": getattr(kernel.what, "kernel", ""),
             "predicted_s": _seconds(kernel),
             "share": None if kernel.seconds is None else kernel.times * kernel.seconds / total,
         }
@@ -205,13 +206,60 @@ def _of_call(what: KernelCall | Compute) -> dict[str, Any]:
     if isinstance(what, Compute):
         types = (a.type for a in (*what.binding.args, *what.binding.outs))
         dtypes = dict.fromkeys(str(t.dtype) for t in types if t.is_tensor)
-        return {"dtype": ", ".join(dtypes), "choices": "", "source": ""}
+        return {"dtype": ", ".join(dtypes), "choices": ""}
     body = what.workload.body
     read = dict.fromkeys(str(p.type.dtype) for p in body.params)
     made = [str(r.dtype) for r in what.workload.results if str(r.dtype) not in read]
     dtype = ", ".join(read) + (f" to {', '.join(dict.fromkeys(made))}" if made else "")
-    choices = str(what.select) if what.larger else ""
-    return {"dtype": dtype, "choices": choices, "source": what.kernel}
+    return {"dtype": dtype, "choices": str(what.select) if what.larger else ""}
+
+
+def edges(subject: Subject, told: pd.DataFrame) -> pd.DataFrame:
+    """Which kernels read what others made, of the clone that is looked at first.
+
+    Returns:
+        A row for each pair: source and target, places in the first listing of `kernels`.
+
+    """
+    first = told.dropna(subset=["listing"]).head(1)
+    pairs_ = [edge for sizes in first["sizes"] for edge in read_from(subject.program, sizes)]
+    return pd.DataFrame(sorted(set(pairs_)), columns=["source", "target"])
+
+
+def read_from(program: Program, sizes: str) -> Iterator[tuple[int, int]]:
+    """The edges of a call: what writes, and what reads it, by their places."""
+    makers: dict[Atom, set[int]] = {}
+    count = 0
+    for instruction, _, _ in way(program, "main", sizes_of(sizes)):
+        if isinstance(instruction, RunSegment):
+            segment = instruction.segment
+            _hand(makers, instruction.args, segment.fn.params)
+            numbers = {c.binding.outs[0]: count + k for k, c in enumerate(segment.calls)}
+            for binding in segment.fn.body:
+                yield from _made(makers, binding, numbers.get(binding.outs[0]))
+            count += len(numbers)
+            _hand(makers, segment.fn.results, instruction.outs)
+        elif isinstance(instruction, Compute):
+            yield from _made(makers, instruction.binding, count)
+            count += 1
+        elif isinstance(instruction, Call):
+            _hand(makers, instruction.args, program.routines.serving(instruction.callee).fn.params)
+
+
+def _hand(makers: dict[Atom, set[int]], own: Iterable[Atom], other: Iterable[Atom]) -> None:
+    """What is known of atoms is known of those that stand for them elsewhere."""
+    for mine, its in zip(own, other, strict=False):  # a padded clone is told extents, too
+        makers[its] = makers.get(mine, set())
+
+
+def _made(
+    makers: dict[Atom, set[int]], binding: Binding, number: int | None
+) -> Iterator[tuple[int, int]]:
+    """The edges to a kernel; what has none hands on what it reads."""
+    read = set[int]().union(*(makers.get(a, set()) for a in binding.args))
+    makers.update(dict.fromkeys(binding.outs, read if number is None else {number}))
+    if number is not None:
+        yield from ((source, number) for source in read)
 
 
 def functions(subject: Subject, names: Set[str]) -> dict[str, str]:
@@ -228,8 +276,8 @@ def decisions(subject: Subject) -> pd.DataFrame:
 
     Returns:
         A row for each line of it, in the order of reading: depth, text ("if N < 4", "else"), clone
-        (that it leads to; empty of a test), requests (that come there). None where nothing is
-        decided, or the tree has too many leaves to be read.
+        (that it leads to; empty where more tests follow), requests (that come there). None where
+        nothing is decided, or the tree has too many leaves to be read.
 
     """
     code = subject.program.routines["main"].code
@@ -253,14 +301,15 @@ def _by_leaf(subject: Subject, tree: Decide) -> dict[int, int]:
 
 def _lines(tree: Decide, at: int, depth: int, counts: dict[int, int]) -> Iterator[dict[str, Any]]:
     """The lines below a node."""
-    if at < 0:
-        row = {"depth": depth, "text": "", "clone": _callee(tree, ~at)}
-        yield row | {"requests": counts.get(~at, 0) if counts else None}
-        return
     symbol, bound, below, other = tree.nodes[at : at + 4]
     for text, following in ((f"if {tree.symbols[symbol]} < {bound}", below), ("else", other)):
-        yield {"depth": depth, "text": text, "clone": "", "requests": None}
-        yield from _lines(tree, following, depth + 1, counts)
+        row = {"depth": depth, "text": text, "clone": "", "requests": None}
+        if following < 0:
+            leaf = {"clone": _callee(tree, ~following)}
+            yield row | leaf | {"requests": counts.get(~following, 0) if counts else None}
+        else:
+            yield row
+            yield from _lines(tree, following, depth + 1, counts)
 
 
 def _callee(tree: Decide, leaf: int) -> str:
@@ -269,16 +318,24 @@ def _callee(tree: Decide, leaf: int) -> str:
     return callees[0] if callees else "no bucket"
 
 
-def cuts(subject: Subject) -> pd.DataFrame:
-    """Where buckets begin: symbol, size (the first of a bucket that is not the lowest)."""
-    found: dict[str, set[int]] = {name: set() for name in subject.symbols}
-    for clone in subject.program.clones.values():
-        for name, (low, high) in clone.bucket.items():
-            found.setdefault(name, set()).update(n for n in (low, high) if n is not None)
+def buckets(subject: Subject) -> pd.DataFrame:
+    """The buckets: clone, symbol, first, last (where a bucket is open, as far as is looked)."""
+    rows = []
+    for name in subject.clones:
+        known = subject.program.clones.get(name)
+        for symbol, (low, high) in (known.bucket if known else {}).items():
+            ends = subject.ends.get(symbol, (low, low))
+            last = max(ends[1], low) if high is None else high - 1
+            rows.append({"clone": name, "symbol": symbol, "first": low, "last": last})
+    return pd.DataFrame(rows, columns=["clone", "symbol", "first", "last"])
+
+
+def cuts(of: pd.DataFrame) -> pd.DataFrame:
+    """Where buckets begin, of `buckets`: symbol, size; without the least of each symbol."""
+    each = of.groupby("symbol", sort=False)["first"].unique()
     rows = [
-        {"symbol": name, "size": size}
-        for name, sizes in found.items()
-        for size in sorted(sizes)
-        if name in subject.ends and subject.ends[name][0] < size <= subject.ends[name][1]
+        {"symbol": symbol, "size": size}
+        for symbol, firsts in each.items()
+        for size in sorted(firsts.tolist())[1:]
     ]
-    return pd.DataFrame(rows, columns=["symbol", "size"]).astype({"size": np.int64})
+    return pd.DataFrame(rows, columns=["symbol", "size"])

@@ -24,6 +24,8 @@ KERNELS = 4
 """Kernels whose implementations are shown over sizes: those that take most."""
 BINS = 120
 """Sizes of a symbol that requests are told at; of more, neighbours are joined."""
+FREQUENT = 300
+"""Sizes that are told by all of their symbols."""
 
 
 def costs(subject: Subject) -> pd.DataFrame:
@@ -70,14 +72,24 @@ def traffic(subject: Subject) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def sizes(subject: Subject) -> pd.DataFrame:
+    """The most frequent sizes: a column for each symbol, and requests; most first."""
+    its = subject.traffic and subject.traffic.without_times()
+    if its is None:
+        return pd.DataFrame(columns=["requests"])
+    order = np.argsort(-its.requests, kind="stable")[:FREQUENT]
+    frame = pd.DataFrame(its.sizes[order], columns=list(its.symbols))
+    return frame.assign(requests=its.requests[order])
+
+
 # --- implementations -----------------------------------------------------------------------------
 
 
 def implementations(subject: Subject) -> pd.DataFrame:
     """What the implementations of the costliest kernels are expected to take over sizes.
 
-    They are those that sizes choose among, and the default of each other template, for kernels of
-    the call that is looked at first.
+    They are those that clones or sizes choose among, and the default of each other template, for
+    kernels of the call that is looked at first.
 
     Returns:
         A row for each kernel, size and implementation: name, source, symbol, size,
@@ -115,7 +127,9 @@ def _costliest(subject: Subject, base: Sizes) -> Iterator[tuple[KernelCall, str]
 def _able(subject: Subject, call: KernelCall) -> list[Implementation]:
     """The implementations that a call chooses among, and the defaults of other templates."""
     target, workload = subject.program.target, call.workload
-    mine = {c.implementation.key: c.implementation for c in call.each}
+    segments = subject.program.segments()
+    alike = [c for s in segments for c in s.every if c.workload.hash == workload.hash]
+    mine = {c.implementation.key: c.implementation for one in (call, *alike) for c in one.each}
     templates = {i.template for i in mine.values()}
     for template in candidates(workload, target):
         if template.name not in templates:

@@ -14,6 +14,10 @@
     const specification = { ...charts[Number(place.dataset.chart)], datasets };
     const options = { actions: false, renderer: "svg", tooltip: { disableDefaultStyle: true } };
     const drawn = await vegaEmbed(place, specification, options);
+    // a kernel of the graph leads to its entry in the list
+    drawn.view.addEventListener("click", (_, item) => {
+      if (item?.datum?.anchor) location.hash = item.datum.anchor;
+    });
     // the place says in words what is seen
     for (const svg of place.querySelectorAll("svg")) svg.setAttribute("aria-hidden", "true");
     return drawn;

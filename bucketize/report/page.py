@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,15 @@ from altair import SCHEMA_VERSION
 from bucketize.report import charts
 from bucketize.report.report import ModelReport
 from bucketize.report.section import FORMATS, MISSING, Picture, Section
-from bucketize.report.sections import sections
+from bucketize.report.sections import graph_of, sections, two_symbols
+from bucketize.report.words import summary
 
 HERE = Path(__file__).parent
-DRAWN = ("cuts", "costs", "traffic", "implementations", "frontier", "by_size", "layers", "roof",
-         "progress", "warm_up", "memory")  # fmt: skip
+DRAWN = (
+    *("cuts", "costs", "traffic", "implementations", "frontier", "by_size", "layers", "against"),
+    *("progress", "warm_up", "memory"),
+)
+"""The frames that charts are made of as they are."""
 
 
 def html(of: ModelReport) -> str:
@@ -42,14 +48,48 @@ def html(of: ModelReport) -> str:
     return environment.get_template("page.html").render(
         of=of,
         sections=every,
-        summary=[],
+        summary=summary(of),
         numbers={id(picture): k for k, picture in enumerate(pictures)},
         data=its,
         library=library(),
-        kernels=of.frames["kernels"].astype(object).to_dict("records"),
-        clones=of.frames["clones"].to_dict("records"),
+        listings=listings(of),
         decisions=of.frames["decisions"].to_dict("records"),
     )
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The kernels that some clones call, by the segments that they are in."""
+
+    number: int
+    clones: list[str]
+    sizes: str
+    """Those of the first clone."""
+    segments: list[tuple[str, list[dict[Any, Any]]]]
+    """What each is called, and its kernels."""
+
+    @property
+    def count(self) -> int:
+        """How many kernels there are."""
+        return sum(len(rows) for _, rows in self.segments)
+
+
+def listings(of: ModelReport) -> list[Listing]:
+    """The kernels of all clones, each way once."""
+    clones, every = of.frames["clones"], []
+    for number, kernels in of.frames["kernels"].groupby("listing", sort=True):
+        mine = clones[clones["listing"] == number]
+        names, sizes = mine["clone"].tolist(), mine["sizes"].iloc[0]
+        every.append(Listing(int(str(number)), names, sizes, _segments(kernels)))
+    return every
+
+
+def _segments(kernels: pd.DataFrame) -> list[tuple[str, list[dict[Any, Any]]]]:
+    rows = kernels.assign(place=range(1, len(kernels) + 1)).astype(object).to_dict("records")
+    groups = [(key, list(mine)) for key, mine in groupby(rows, key=lambda row: str(row["segment"]))]
+    if len(groups) == 1:
+        return [("", groups[0][1])]
+    return [("numpy" if k == str(pd.NA) else f"segment {k}", mine) for k, mine in groups]
 
 
 def _shown(kind: str) -> Any:
@@ -64,7 +104,27 @@ def _pictures(every: list[Section]) -> list[Picture]:
 def drawn(of: ModelReport) -> dict[str, pd.DataFrame]:
     """The frames that charts are made of."""
     frames = {name: of.frames[name] for name in DRAWN if name in of.frames}
-    return {**frames, "roof": roof(of.frames["layers"], of.frames["calls"])}
+    nodes, lines = graph_of(of)
+    frames |= {
+        "nodes": nodes,
+        "lines": lines,
+        "roof": roof(of.frames["layers"], of.frames["calls"]),
+    }
+    if symbols := two_symbols(of):
+        frames["boxes"] = boxes(of.frames["buckets"], *symbols)
+        frames["requests"] = of.frames["sizes"].rename(
+            columns=dict(zip(symbols, "xy", strict=True))
+        )
+    return frames
+
+
+def boxes(buckets: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
+    """Buckets as rectangles over two symbols, up to where others begin: clone, x, x2, y, y2."""
+    sides = []
+    for symbol, name in ((first, "x"), (second, "y")):
+        mine = buckets[buckets["symbol"] == symbol].set_index("clone")
+        sides.append(pd.DataFrame({name: mine["first"], f"{name}2": mine["last"] + 1}))
+    return sides[0].join(sides[1], how="inner").reset_index()
 
 
 def roof(layers: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
@@ -94,7 +154,7 @@ def _plain(value: Any) -> Any:
 
 @cache
 def library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, of the version that the charts are written in."""
+    """Vega, Vega-Lite and Vega-Embed as one script, of the version that charts are written in."""
     version = ".".join(SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    script: str = vl_convert.javascript_bundle(None, version)
+    script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", version)
     return script

@@ -19,10 +19,11 @@ from bucketize.op import Array
 from bucketize.partition.value import Partition
 from bucketize.progress import Tell, progress_bar, shown
 from bucketize.report import clones, costs, running, searching
+from bucketize.report.against import Rival, compared
 from bucketize.report.running import Inputs
 from bucketize.report.subject import Subject
 from bucketize.traffic.value import Traffic
-from bucketize.types import Sizes
+from bucketize.types import Sizes, Symbol
 
 Tables = dict[str, pd.DataFrame]
 
@@ -41,7 +42,9 @@ class ModelReport:
     """What kernels were compiled from, by their names; none of a program that was loaded."""
     functions: Mapping[str, str]
     """By the names of the kernels what they compute."""
-    doubts: Sequence[str]
+    verdict: str = ""
+    """What the partition says of itself."""
+    doubts: Sequence[str] = ()
     """What makes the times doubtful."""
 
     def __repr__(self) -> str:
@@ -79,7 +82,7 @@ def _page() -> Any:
         raise BucketizeError(f"the report needs {e.name}: pip install 'bucketize[report]'") from e
 
 
-def report(
+def report(  # noqa: PLR0913  options by name
     exe: Executable,
     *,
     name: str = "model",
@@ -88,6 +91,8 @@ def report(
     log: str | Path | None = None,
     traffic: Traffic | None = None,
     partition: Partition | None = None,
+    against: Executable | str | None = None,
+    model: str | Path | None = None,
     progress: Tell | bool | None = None,
 ) -> ModelReport:
     """All that is known of an executable.
@@ -103,14 +108,18 @@ def report(
         log: the tuning log, for the course of the search.
         traffic: what sizes come, and how often.
         partition: of `bucketize.partition`: what other numbers of clones would come to.
+        against: another executable, or the name of an engine that tells times of layers,
+            "onnxruntime": both are timed in turns, and compared layer by layer.
+        model: the path of the ONNX file, for an engine.
         progress: told what goes on; True shows a bar on stderr.
 
     Returns:
         The frames, and the page: `write` it.
 
     Raises:
-        ArgumentError: no executable.
+        ArgumentError: no executable; an engine without the path of the model.
         BucketizeError: packages for the page are missing: pip install bucketize[report].
+        EngineError: the engine is not installed, or does not take the model.
         LogError: the log cannot be read.
         ShapeError: the size of a symbol is missing, or out of its bounds.
 
@@ -120,9 +129,24 @@ def report(
     _page()
     checked = [exe.explain(**each).sizes for each in sizes]
     subject = Subject(exe, name, traffic, partition, checked)
-    arrays = inputs or partial(_random, exe)
+    rival = _rival(against, model, exe.program.threads)
     with shown(progress, progress_bar("reporting")) as tell:
-        return _told(subject, arrays, log, tell)
+        return _told(subject, inputs or partial(_random, exe), log, rival, tell)
+
+
+def _rival(
+    against: Executable | str | None, model: str | Path | None, threads: int
+) -> Rival | None:
+    """What is compared with, if anything is."""
+    if against is None:
+        return None
+    if isinstance(against, Executable):
+        return Rival.of_executable("the other", against)
+    if not isinstance(against, str):
+        raise ArgumentError(f"against: expected an executable or an engine, got {against!r}")
+    if model is None:
+        raise ArgumentError(f"{against} reads the model from a file: give its path, model=...")
+    return Rival.of_engine(against, model, threads)
 
 
 def _random(exe: Executable, sizes: Sizes) -> dict[str, Array]:
@@ -133,24 +157,29 @@ def _random(exe: Executable, sizes: Sizes) -> dict[str, Array]:
 
 
 def _told(
-    subject: Subject, inputs: Inputs, log: str | Path | None, tell: Tell | None
+    subject: Subject, inputs: Inputs, log: str | Path | None, rival: Rival | None, tell: Tell | None
 ) -> ModelReport:
     warmed = running.warmed(subject, tell)
     profiles = running.profiles(subject, inputs, tell)
     told = clones.clones(subject)
     calls = clones.kernels(subject, told)
+    buckets = clones.buckets(subject)
     frames = {
         "clones": told,
         "kernels": calls,
+        "edges": clones.edges(subject, told),
         "decisions": clones.decisions(subject),
-        "cuts": clones.cuts(subject),
+        "buckets": buckets,
+        "cuts": clones.cuts(buckets),
         "traffic": costs.traffic(subject),
+        "sizes": costs.sizes(subject),
         "costs": costs.costs(subject),
         "implementations": costs.implementations(subject),
         "frontier": costs.frontier(subject),
         "by_size": costs.by_size(subject),
         "layers": running.layers(profiles),
         "calls": running.wholes(profiles),
+        **(compared(subject, profiles, rival, inputs, tell) if rival else {}),
         **searching.frames(log, subject.name),
         "warm_up": warmed,
         "compiling": running.counts(subject),
@@ -158,13 +187,19 @@ def _told(
         "environment": running.environment(subject),
     }
     return ModelReport(
-        subject.name,
-        frames,
-        _interface(subject),
-        {n: s for n, s in subject.program.sources.items() if n in set(calls["source"])},
-        clones.functions(subject, set(calls["source"])),
-        running.doubts(profiles),
+        name=subject.name,
+        frames=frames,
+        interface=_interface(subject),
+        sources=_texts(subject.program.sources, calls),
+        functions=clones.functions(subject, set(calls["source"])),
+        verdict=str(subject.partition or ""),
+        doubts=running.doubts(profiles),
     )
+
+
+def _texts(sources: Mapping[str, str], calls: pd.DataFrame) -> dict[str, str]:
+    """The sources of kernels that are listed."""
+    return {name: sources[name] for name in calls["source"].unique() if name in sources}
 
 
 def _interface(subject: Subject) -> dict[str, list[str]]:
@@ -173,5 +208,10 @@ def _interface(subject: Subject) -> dict[str, list[str]]:
     return {
         "inputs": [f"{p.name}: {p.type}" for p in routine.params],
         "outputs": [f"{name}: {atom.type}" for name, atom in pairs],
-        "symbols": [repr(s) for s in subject.symbols.values()],
+        "symbols": [_bounds(s) for s in subject.symbols.values()],
     }
+
+
+def _bounds(symbol: Symbol) -> str:
+    """`N from 1 to 32`."""
+    return f"{symbol.name} from {symbol.lo} {'on' if symbol.hi is None else f'to {symbol.hi}'}"

@@ -12,16 +12,22 @@ import pandas as pd
 
 from bucketize.table import pairs, shortened
 
-MISSING = "–"
+MISSING = "-"
 MOST = 400
 """Rows of a table that are shown; frames are whole all the same."""
 
 
 def milliseconds(seconds: float) -> str:
-    """Three digits that tell, and the unit."""
-    if abs(seconds) >= 1:
-        return f"{seconds:.3g} s"
-    return f"{1e3 * seconds:.3g} ms" if abs(seconds) >= 1e-3 else f"{1e6 * seconds:.3g} µs"
+    """Three digits, and the unit."""
+    for unit, name in ((1.0, "s"), (1e-3, "ms")):
+        if abs(seconds) >= unit:
+            return f"{digits(seconds / unit)} {name}"
+    return f"{digits(1e6 * seconds)} µs"
+
+
+def digits(value: float) -> str:
+    """Three digits that tell; all before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:#.3g}".rstrip(".")
 
 
 def megabytes(size: float) -> str:
@@ -39,23 +45,25 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
     "code": str,
     "name": lambda text: shortened(text, 44),
     "schedule": schedule,
+    "listing": "kernels {}".format,
     "count": "{:,.0f}".format,
-    "number": "{:.3g}".format,
+    "number": digits,
     "ratio": "{:.3f}".format,
     "percent": "{:.1%}".format,
     "seconds": milliseconds,
     "bytes": megabytes,
     "yes": lambda value: "yes" if value else "",
 }
-TEXTS = {"text", "code", "name", "schedule", "yes"}
+TEXTS = {"text", "code", "name", "schedule", "yes", "listing"}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table: what is shown, and all of it where that is less."""
+    """A cell of a table: what is shown, all of it where that is less, where it leads to."""
 
     text: str
     whole: str = ""
+    link: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,13 @@ class Head:
         if _is_missing(value):
             return Cell(MISSING)
         text = FORMATS[self.kind](value)
+        if self.kind == "listing":
+            return Cell(text, link=f"#listing-{value}")
         return Cell(text, str(value) if self.kind == "name" and text != value else "")
+
+
+def _is_empty(value: Any) -> bool:
+    return _is_missing(value) or value == ""
 
 
 def _is_missing(value: Any) -> bool:
@@ -93,7 +107,12 @@ class Sheet:
 
     caption: str
     frame: pd.DataFrame
-    heads: Sequence[Head]
+    columns: Sequence[Head]
+
+    @property
+    def heads(self) -> list[Head]:
+        """The columns that have something in a row."""
+        return [h for h in self.columns if not self.frame[h.name].map(_is_empty).all()]
 
     @property
     def rows(self) -> list[list[Cell]]:

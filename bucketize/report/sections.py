@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pandas as pd
 
 from bucketize.report import charts
+from bucketize.report.graph import drawing
 from bucketize.report.report import ModelReport
 from bucketize.report.section import Head, Picture, Section, Sheet
-from bucketize.table import several
+from bucketize.table import several, shortened
 
 
 def sections(of: ModelReport) -> list[Section]:
@@ -20,25 +21,48 @@ def sections(of: ModelReport) -> list[Section]:
 def _kernels(of: ModelReport) -> Section:
     heads = [
         Head("clone", "clone", "code"),
+        Head("listing", "runs", "listing"),
         Head("sizes", "looked at", "code"),
         Head("predicted_s", "expected", "seconds"),
         Head("requests", "requests", "count"),
         Head("share", "of all", "percent"),
-        Head("kernels", "kernels", "count"),
+        Head("kernels", "calls", "count"),
         Head("tuned", "tuned", "count"),
         Head("on_host", "on numpy", "count"),
-        Head("listing", "kernels of", "count"),
+        Head("executor", "executor"),
+        Head("arrangement", "arrangement"),
     ]
-    table = Sheet("The clones, those first that are asked for most.", of.frames["clones"], heads)
-    return Section(
-        "kernels",
-        "What runs",
-        "Each clone is the model for a range of sizes. Its kernels follow in the order in which they "
-        "run, with the share of a call that their models expect; open one for its schedule, its "
-        "operators and its text.",
-        [table],
-        special="kernels",
+    frame = of.frames["clones"]
+    parts: list[Picture | Sheet] = []
+    if len(frame) > 1:
+        parts.append(Sheet("Clones, those first that are asked for most.", frame, heads))
+    nodes, _ = graph_of(of)
+    if len(nodes):
+        picture = charts.graph(int(nodes["y"].max()) + 1)
+        text = (
+            "A dot is a kernel, as large as its share of the time that is expected; lines are "
+            "tensors, from above to below. A click opens a kernel; the list below has the same."
+        )
+        parts.append(Picture(f"The kernels of {frame['clone'].iloc[0]}", text, picture))
+    each = "Each clone is the model for a range of sizes. " if len(frame) > 1 else ""
+    text = (
+        f"{each}Kernels stand in the order in which they run; a bar is the share of a call that "
+        "their models expect, and the rest is the call itself. Open one for its schedule, its "
+        "operators and its text."
     )
+    return Section("kernels", "What runs", text, parts, special="kernels")
+
+
+def graph_of(of: ModelReport) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The drawing of the kernels of the first listing."""
+    kernels = of.frames["kernels"]
+    first = kernels[kernels["listing"] == kernels["listing"].min()]
+    nodes, lines = drawing(first, of.frames["edges"])
+    labels = [
+        shortened(name or op, 17) for name, op in zip(nodes["name"], nodes["op"], strict=True)
+    ]
+    anchors = [f"kernel-{n}-{k}" for n, k in zip(nodes["listing"], nodes["place"], strict=True)]
+    return nodes.assign(label=labels, anchor=anchors), lines
 
 
 def _decisions(of: ModelReport) -> Section:
@@ -50,7 +74,18 @@ def _decisions(of: ModelReport) -> Section:
             "decisions", "How sizes choose a clone", wanted=f"{why}; buckets come by -d."
         )
     text = "A call goes down this tree by the sizes of its inputs, to the clone that serves them."
-    return Section("decisions", "How sizes choose a clone", text, special="decisions")
+    parts = []
+    if symbols := two_symbols(of):
+        picture = charts.boxes(*symbols, has_requests=bool(len(of.frames["sizes"])))
+        caption = "A box is a bucket; a dot is a size that comes, as large as its requests."
+        parts.append(Picture(f"Buckets over {' and '.join(symbols)}", caption, picture))
+    return Section("decisions", "How sizes choose a clone", text, parts, special="decisions")
+
+
+def two_symbols(of: ModelReport) -> tuple[str, str] | None:
+    """The two symbols that are cut most, if two are."""
+    counts = of.frames["cuts"]["symbol"].value_counts()
+    return (str(counts.index[0]), str(counts.index[1])) if len(counts) > 1 else None
 
 
 def _traffic(of: ModelReport) -> Section:
@@ -67,18 +102,19 @@ def _traffic(of: ModelReport) -> Section:
     parts = [
         Picture(
             f"Requests by {symbol}",
-            "A bar is a size, or neighbours that were joined; dashed lines are where buckets begin.",
+            "A bar is a size, or neighbours that were joined; dashed lines begin buckets.",
             charts.requests(symbol),
             Sheet(f"Requests by {symbol}.", rows, heads),
         )
-        for symbol, rows in _by_symbol(frame)
+        for symbol, rows in _by(frame, "symbol")
     ]
     return Section("traffic", title, "The requests that were given.", parts)
 
 
-def _by_symbol(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    for symbol, rows in frame.groupby("symbol", sort=False):
-        yield str(symbol), rows
+def _by(frame: pd.DataFrame, name: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The rows of each text in a column, in order of appearance."""
+    texts = frame[name].unique().tolist()
+    return ((text, frame[frame[name] == text]) for text in texts)
 
 
 def _costs(of: ModelReport) -> Section:
@@ -94,7 +130,7 @@ def _costs(of: ModelReport) -> Section:
             charts.over_size(symbol),
             Sheet(f"Expected time over {symbol}.", rows, heads),
         )
-        for symbol, rows in _by_symbol(of.frames["costs"])
+        for symbol, rows in _by(of.frames["costs"], "symbol")
     ]
     if not parts:
         how = "The model has no dynamic dimension: --dim N=1..32 makes one of an exported batch."
@@ -124,7 +160,10 @@ def _implementations(of: ModelReport) -> Section:
         )
         for (name, source, symbol), rows in frame.groupby(["name", "source", "symbol"], sort=False)
     ]
-    text = "The costliest kernels, by each implementation that may run; where lines cross, another one is better."
+    text = (
+        "The costliest kernels that can be computed in several ways, by the models; where lines "
+        "cross, another way is better."
+    )
     return Section("implementations", title, text, parts)
 
 
@@ -144,20 +183,31 @@ def _frontier(of: ModelReport) -> Section:
         Head("chosen", "chosen", "yes"),
         Head("text", "buckets", "code"),
     ]
-    parts: list[Picture | Sheet] = [
-        Sheet("The best partition of each number of clones.", frame, heads)
-    ]
+    parts: list[Picture | Sheet] = []
     if len(frame) > 1:
         views = {"compile_s": ("compiling [s]", 1.0), "weight_bytes": ("weights [MiB]", 2.0**-20)}
-        parts = [
+        parts += [
             Picture(
                 f"Time over {label}",
                 "A dot is the best partition of so many clones; the other colour is what to take.",
                 charts.frontier(column, label, scale),
             )
             for column, (label, scale) in views.items()
-        ] + parts
-    return Section("frontier", title, "The fewest clones that lose nothing are worth it.", parts)
+        ]
+    parts.append(Sheet("The best partition of each number of clones.", frame, heads))
+    parts += [
+        Picture(
+            f"One clone, the chosen ones, the best kernels over {symbol}",
+            "What a call is expected to take; the mean, where other symbols differ.",
+            charts.by_size(symbol),
+        )
+        for symbol in map(str, of.frames["by_size"])
+        if symbol not in ("share", *TAKEN)
+    ]
+    return Section("frontier", title, f"By the models of the kernels {of.verdict}.", parts)
+
+
+TAKEN = ("one_clone_s", "chosen_s", "oracle_s")
 
 
 def _layers(of: ModelReport) -> Section:
@@ -175,21 +225,62 @@ def _layers(of: ModelReport) -> Section:
         Head("schedule", "schedule", "code"),
     ]
     parts: list[Picture | Sheet] = []
-    for sizes, rows in of.frames["layers"].groupby("sizes", sort=False):
+    for sizes, rows in _by(of.frames["layers"], "sizes"):
         at = f" at {sizes}" if sizes else ""
         parts += [
-            Picture(f"Time by kernel{at}", "In the order of running.", charts.shares(str(sizes))),
+            Picture(f"Time by kernel{at}", "In the order of running.", charts.shares(sizes)),
             Picture(
                 f"Beside the roofline{at}",
-                "A dot is a kernel, as large as its share of the time. The line is what the machine "
-                "allows; what lies in a cache may be above it.",
-                charts.roofline(str(sizes)),
+                "A dot is a kernel, as large as its share of the time. The line is what the "
+                "machine allows; what lies in a cache may be above it.",
+                charts.roofline(sizes),
             ),
             Sheet(f"Kernels{at}, in order.", rows, heads),
         ]
     return Section(
         "layers", "Where the time goes", "Measured kernel by kernel, here and now.", parts
     )
+
+
+def _against(of: ModelReport) -> Section:
+    title = "Beside another program or engine"
+    if "versus" not in of.frames:
+        how = "Give another program, --against other.bkt, or an engine, --engine onnxruntime."
+        return Section("against", title, wanted=how)
+    whole = [
+        Head("sizes", "sizes", "code"),
+        Head("engine", "engine"),
+        Head("time_s", "median", "seconds"),
+        Head("time_q1_s", "quartiles from", "seconds"),
+        Head("time_q3_s", "to", "seconds"),
+        Head("ratio", "of its time", "ratio"),
+        Head("ratio_q1", "quartiles from", "ratio"),
+        Head("ratio_q3", "to", "ratio"),
+        Head("error", "error", "number"),
+    ]
+    heads = [
+        Head("name", "nodes", "name"),
+        Head("which", "here", "text"),
+        Head("ratio", "of its time", "ratio"),
+        Head("here_s", "here", "seconds"),
+        Head("there_s", "there", "seconds"),
+        Head("gained_s", "gained", "seconds"),
+        Head("here", "runs here", "code"),
+        Head("there", "runs there", "code"),
+        Head("why", "why"),
+    ]
+    title = f"Beside {of.frames['versus']['engine'].iloc[1]}"
+    parts: list[Picture | Sheet] = [Sheet("Whole calls, in turns.", of.frames["versus"], whole)]
+    for sizes, rows in _by(of.frames["against"], "sizes"):
+        at = f" at {sizes}" if sizes else ""
+        ordered = rows.sort_values("gained_s", ascending=False, kind="stable")
+        caption = "A dot is a layer; below the line it is faster here. Both axes are logarithmic."
+        parts += [
+            Picture(f"Layer by layer{at}", caption, charts.against(sizes)),
+            Sheet(f"Layers{at}, what gains most first.", ordered, heads),
+        ]
+    text = "Kernels that compute the same nodes of the model are beside each other, fused or not."
+    return Section("against", title, text, parts)
 
 
 def _search(of: ModelReport) -> Section:
@@ -230,7 +321,10 @@ def _search(of: ModelReport) -> Section:
         Sheet("What they bought each clone, timed in it.", of.frames["confirmed"], verdicts),
         Sheet("The best schedule of each task.", of.frames["best"], best),
     ]
-    text = f"{several(len(of.frames['best']), 'task')} and {several(len(frame), 'schedule')} of the log."
+    tasks = several(len(of.frames["best"]), "task")
+    text = (
+        f"The log has {tasks} of this model, of which {several(len(frame), 'schedule')} were timed."
+    )
     return Section("search", title, text, parts)
 
 
@@ -287,7 +381,7 @@ def _memory(of: ModelReport) -> Section:
             charts.memory(symbol),
             Sheet(f"Memory over {symbol}.", rows, heads),
         )
-        for symbol, rows in _by_symbol(frame)
+        for symbol, rows in _by(frame, "symbol")
         if symbol
     ] or [Sheet("Memory of a call.", frame, heads)]
     return Section("memory", "Memory", "What a call takes, told before it runs.", parts)
@@ -301,5 +395,5 @@ def _environment(of: ModelReport) -> Section:
 
 ORDER = (
     *(_kernels, _decisions, _traffic, _costs, _implementations, _frontier, _layers),
-    *(_search, _failures, _warm_up, _memory, _environment),
+    *(_against, _search, _failures, _warm_up, _memory, _environment),
 )

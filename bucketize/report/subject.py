@@ -101,7 +101,7 @@ class Subject:
     def _bucket(self, clone: str | None) -> Bucket:
         """The bucket of a clone; none of what is no clone."""
         known = self.program.clones.get(clone or "")
-        return {} if known is None else known.bucket
+        return {} if known is None else dict(known.bucket)
 
     def inside(self, clone: str) -> Iterator[Sizes]:
         """Sizes of a clone: that of most requests, the middle of its bucket, rising ones."""

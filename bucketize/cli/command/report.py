@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +11,8 @@ import click
 
 from bucketize.cli import parameter
 from bucketize.cli.bucket.traffic import read_traffic
-from bucketize.cli.command.run import check_options, how, opened
+from bucketize.cli.command.bench import model_file
+from bucketize.cli.command.run import NOT_OF_MODELS, NOT_OF_SAVED, how, opened
 from bucketize.cli.echo import echo
 from bucketize.cli.model import (
     Model,
@@ -23,6 +26,7 @@ from bucketize.cli.model import (
     sizes_at,
     tell_hints,
 )
+from bucketize.progress import progress_bar
 
 if TYPE_CHECKING:
     from bucketize.executable import Executable
@@ -43,6 +47,16 @@ if TYPE_CHECKING:
 @click.option(
     "--partition", "planned", is_flag=True, help="Ask the models what 1, 2, ... clones come to."
 )
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Another saved program, to compare layer by layer.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["onnxruntime"]),
+    help="An engine, to compare layer by layer; it reads MODEL.",
+)
 @parameter.threads_option
 @parameter.saved_options
 @parameter.written_option("--output", "-o", help="The page. Default: NAME.html.")
@@ -52,6 +66,7 @@ def report(
     output: Path | None,
     traffic: str | None,
     planned: bool,
+    against: Path | None,
     **options: Any,
 ) -> None:
     """Write a page about MODEL: its clones, kernels, costs over sizes, profile and memory.
@@ -63,29 +78,55 @@ def report(
     Examples:
       bucketize report zoo:mlp -o mlp.html
       bucketize report net.onnx -d log --log trials.csv --traffic requests.csv --partition
-      bucketize report net.bkt --at N=4,H=224,W=224
+      bucketize report net.bkt --at N=4,H=224,W=224 --against before.bkt
+      bucketize report net.onnx --engine onnxruntime
     """
     from bucketize.report.report import report as reported
 
-    check_options(model)
+    check_rival(model, against, options)
     path = output or Path(f"{name_of(model)}.html")
     parameter.check_writable(path)
     requests = None if traffic is None else read_traffic(traffic)
     given = load_inputs(options["inputs"])
     loaded, exe, partition = ready(model, bounds, planned, requests, options)
     points = sizes_at(loaded, options["points"]) if options["points"] else []
-    its = reported(
-        exe,
-        name=name_of(model),
-        sizes=points,
-        inputs=lambda sizes: loaded.inputs(dict(sizes), given),
-        log=options["log"],
-        traffic=requests,
-        partition=partition,
-        progress=True,
-    )
-    its.write(path)
+    what = {"sizes": points, "log": options["log"], "traffic": requests, "partition": partition}
+    with rival(model, against, options) as other:
+        its = reported(
+            exe,
+            name=name_of(model),
+            inputs=lambda sizes: loaded.inputs(dict(sizes), given),
+            progress=True,
+            **what,
+            **other,
+        )
+    with progress_bar(f"writing {path}"):
+        its.write(path)
     echo(f"wrote {path}, {path.stat().st_size / 1e6:.1f} MB")
+
+
+def check_rival(model: str, against: Path | None, options: dict[str, Any]) -> None:
+    """Raise a `UsageError` for options that make no sense with this MODEL."""
+    if options["engine"] and against:
+        raise click.UsageError("--against and --engine are two things to compare with: give one")
+    if options["engine"] and is_saved(model):
+        raise click.UsageError(f"{options['engine']} reads a model, and {model} is a program")
+    if is_saved(model):
+        parameter.refuse(f"{model} is a saved program", NOT_OF_SAVED)
+    elif not against:
+        parameter.refuse("no saved program is given", NOT_OF_MODELS)
+
+
+@contextmanager
+def rival(model: str, against: Path | None, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What is compared with, as arguments of `report`."""
+    if against is not None:
+        yield {"against": opened(str(against), options)}
+    elif options["engine"]:
+        with model_file(model) as file:
+            yield {"against": options["engine"], "model": file}
+    else:
+        yield {}
 
 
 def ready(
@@ -106,7 +147,6 @@ def ready(
 def partitioned(loaded: NamedModel, requests: Any, options: dict[str, Any]) -> Partition:
     """What the models say of other numbers of clones."""
     from bucketize.partition.partition import partition
-    from bucketize.progress import progress_bar
 
     with progress_bar("partitioning"):
         return partition(loaded.module, requests, log=options["log"], threads=options["threads"])
