@@ -87,7 +87,7 @@ def _begins(symbol: str) -> Chart:
     return marks.encode(x="size:Q", tooltip=[alt.Tooltip("size:Q", title="a bucket begins at")])
 
 
-def over_size(symbol: str) -> Chart:
+def over_size(symbol: str, is_cut: bool) -> Chart:
     """What calls are expected to take over a symbol, and where buckets begin."""
     line = chart("costs", symbol).transform_calculate(ms="1000 * datum.predicted_s")
     line = line.mark_line(point={"size": 28, "filled": True})
@@ -96,10 +96,15 @@ def over_size(symbol: str) -> Chart:
         y=milliseconds(),
         tooltip=["sizes:N", "clone:N", alt.Tooltip("ms:Q", format=".4g", title="expected [ms]")],
     )
-    return (_begins(symbol) + line).properties(height=HEIGHT)
+    return _cut(line, symbol, is_cut)
 
 
-def requests(symbol: str) -> Chart:
+def _cut(of: Chart, symbol: str, is_cut: bool) -> Chart:
+    """The chart with lines where buckets begin, if any does."""
+    return (of + _begins(symbol) if is_cut else alt.layer(of)).properties(height=HEIGHT)
+
+
+def requests(symbol: str, is_cut: bool) -> Chart:
     """Requests by size, and where buckets begin."""
     bars = chart("traffic", symbol).transform_calculate(end="datum.last + 1")
     bars = bars.mark_bar(opacity=0.85).encode(
@@ -109,12 +114,12 @@ def requests(symbol: str) -> Chart:
         y2=alt.datum(0),
         tooltip=["size:Q", "last:Q", "requests:Q"],
     )
-    return (bars + _begins(symbol)).properties(height=HEIGHT)
+    return _cut(bars, symbol, is_cut)
 
 
-def implementations(source: str, symbol: str) -> Chart:
+def implementations(workload: str, symbol: str) -> Chart:
     """What implementations of a kernel are expected to take; dots are on those that run."""
-    base = chart("implementations").transform_filter(alt.datum.source == source)
+    base = chart("implementations").transform_filter(alt.datum.workload == workload)
     base = base.transform_calculate(ms="1000 * datum.predicted_s")
     tip = ["implementation:N", "size:Q", alt.Tooltip("ms:Q", format=".4g", title="expected [ms]")]
     lines = base.mark_line().encode(
@@ -162,7 +167,7 @@ def by_size(symbol: str) -> Chart:
             x=_size(symbol),
             y=milliseconds(),
             color=which,
-            strokeDash=alt.StrokeDash("which:N", legend=None),
+            strokeDash=alt.StrokeDash("which:N", title="", legend=alt.Legend(labelExpr=WHICH)),
             tooltip=["which:N", "size:Q", alt.Tooltip("ms:Q", format=".4g")],
         )
         .properties(height=HEIGHT)
@@ -290,18 +295,17 @@ def graph(rows: int) -> Chart:
         size=alt.Size("share:Q", legend=None, scale=alt.Scale(range=[40, 900], zero=True)),
         tooltip=tip,
     )
-    right = _labels("right", "left", 15).encode(x=x, y=y, text="label:N", tooltip=tip)
-    left = _labels("left", "right", -15).encode(x=x, y=y, text="label:N", tooltip=tip)
-    return (lines + nodes + right + left).properties(height=max(rows * 26, 120))
+    sides = {"right": ("left", 15), "left": ("right", -15)}
+    names = [
+        chart("nodes")
+        .mark_text(align=align, dx=dx, limit=122, cursor="pointer")
+        .encode(x=x, y=y, text=f"{side}:N", tooltip=tip)
+        for side, (align, dx) in sides.items()
+    ]
+    return alt.layer(lines, nodes, *names).properties(height=max(rows * 26, 120))
 
 
 WHICHES = ["faster", "same", "slower"]
-
-
-def _labels(side: str, align: str, dx: int) -> Chart:
-    """The names of kernels that have room for them on one side."""
-    base = chart("nodes").transform_filter(alt.datum.side == side)
-    return base.mark_text(align=align, dx=dx, limit=122, cursor="pointer")
 
 
 def against(sizes: str) -> Chart:
@@ -350,7 +354,7 @@ def search() -> Chart:
     )
 
 
-def warm_up() -> Chart:
+def warm_up(clones: int) -> Chart:
     """What the first call of each clone took."""
     base = chart("warm_up").transform_calculate(ms="1000 * datum.first_s")
     return (
@@ -360,5 +364,5 @@ def warm_up() -> Chart:
             y=alt.Y("clone:N", title="", sort=None, axis=alt.Axis(labelLimit=180)),
             tooltip=["clone:N", alt.Tooltip("ms:Q", format=".3g")],
         )
-        .properties(height=alt.Step(20))
+        .properties(height=20 * clones)
     )

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from grandalf.graphs import Edge, Graph, Vertex, graph_core
 from grandalf.layouts import SugiyamaLayout, VertexViewer
 
+from bucketize.table import shortened
+
 MOST = 400
 """Kernels that are drawn; of more nobody sees anything."""
+NAME = 17  # columns
 WIDTH, HEIGHT = 120, 12
 """Of a kernel, in the units of the layout."""
 
@@ -26,23 +30,30 @@ def drawing(kernels: pd.DataFrame, edges: pd.DataFrame) -> tuple[pd.DataFrame, p
         edges: between them.
 
     Returns:
-        The kernels with place, x and y, layers downwards, and side (where its name has room:
-        "right" of the last of a layer, "left" of the first of several, else empty); and the lines:
-        x, y, x2, y2. Both are empty where there are too many.
+        The kernels with place, x and y, layers downwards, and what to write to the left and to the
+        right of each: there is room at the ends of a layer; and the lines: x, y, x2, y2. Both are
+        empty where there are too many.
 
     """
     if not 1 < len(kernels) <= MOST:
-        return kernels.iloc[:0].assign(place=[], x=[], y=[], side=[]), pd.DataFrame(columns=LINE)
+        return kernels.iloc[:0].assign(place=[], x=[], y=[], left=[], right=[]), pd.DataFrame(
+            columns=LINE
+        )
     pairs = list(zip(edges["source"].tolist(), edges["target"].tolist(), strict=True))
     places = laid_out(len(kernels), pairs)
     nodes = kernels.assign(
         place=range(1, len(kernels) + 1), x=[x for x, _ in places], y=[y for _, y in places]
     )
-    last, first = (nodes.groupby("y")["x"].transform(end) for end in ("max", "min"))
-    sides = np.where(nodes["x"] == last, "right", np.where(nodes["x"] == first, "left", ""))
-    nodes = nodes.assign(side=sides)
+    nodes = nodes.assign(**_names(nodes))
     lines = pd.DataFrame([(*places[a], *places[b]) for a, b in pairs], columns=LINE)
     return nodes, lines
+
+
+def _names(nodes: pd.DataFrame) -> dict[str, Any]:
+    """The names of the last kernel of each layer, and of the first of several."""
+    texts = [shortened(n or op, NAME) for n, op in zip(nodes["name"], nodes["op"], strict=True)]
+    last, first = (nodes.groupby("y")["x"].transform(end) == nodes["x"] for end in ("max", "min"))
+    return {"left": np.where(first & ~last, texts, ""), "right": np.where(last, texts, "")}
 
 
 LINE = ["x", "y", "x2", "y2"]

@@ -86,10 +86,13 @@ def listings(of: ModelReport) -> list[Listing]:
 
 def _segments(kernels: pd.DataFrame) -> list[tuple[str, list[dict[Any, Any]]]]:
     rows = kernels.assign(place=range(1, len(kernels) + 1)).astype(object).to_dict("records")
-    groups = [(key, list(mine)) for key, mine in groupby(rows, key=lambda row: str(row["segment"]))]
-    if len(groups) == 1:
-        return [("", groups[0][1])]
-    return [("numpy" if k == str(pd.NA) else f"segment {k}", mine) for k, mine in groups]
+    groups = [(key, list(mine)) for key, mine in groupby(rows, key=_segment)]
+    return [("", groups[0][1])] if len(groups) == 1 else groups
+
+
+def _segment(row: dict[Any, Any]) -> str:
+    """What a kernel lies in."""
+    return "numpy" if pd.isna(row["segment"]) else f"segment {row['segment']}"
 
 
 def _shown(kind: str) -> Any:

@@ -17,7 +17,7 @@ from bucketize.executable import Executable
 from bucketize.measure.case import random_array
 from bucketize.op import Array
 from bucketize.partition.value import Partition
-from bucketize.progress import Tell, progress_bar, shown
+from bucketize.progress import Tell, progress_bar, shown, steps
 from bucketize.report import clones, costs, running, searching
 from bucketize.report.against import Rival, compared
 from bucketize.report.running import Inputs
@@ -161,31 +161,26 @@ def _told(
 ) -> ModelReport:
     warmed = running.warmed(subject, tell)
     profiles = running.profiles(subject, inputs, tell)
+    others = compared(subject, profiles, rival, inputs, tell) if rival else {}
+    step = steps(tell, 4)
+    step("clones and their kernels")
     told = clones.clones(subject)
-    calls = clones.kernels(subject, told)
-    buckets = clones.buckets(subject)
-    frames = {
-        "clones": told,
-        "kernels": calls,
-        "edges": clones.edges(subject, told),
-        "decisions": clones.decisions(subject),
-        "buckets": buckets,
-        "cuts": clones.cuts(buckets),
-        "traffic": costs.traffic(subject),
-        "sizes": costs.sizes(subject),
-        "costs": costs.costs(subject),
-        "implementations": costs.implementations(subject),
-        "frontier": costs.frontier(subject),
-        "by_size": costs.by_size(subject),
+    frames = {"clones": told, **_of_clones(subject, told)}
+    step("costs over sizes")
+    frames |= _of_sizes(subject)
+    step("memory")
+    frames |= {
+        **others,
         "layers": running.layers(profiles),
         "calls": running.wholes(profiles),
-        **(compared(subject, profiles, rival, inputs, tell) if rival else {}),
-        **searching.frames(log, subject.name),
         "warm_up": warmed,
         "compiling": running.counts(subject),
         "memory": running.memory(subject),
         "environment": running.environment(subject),
     }
+    step("the log")
+    frames |= searching.frames(log, subject.name)
+    calls = frames["kernels"]
     return ModelReport(
         name=subject.name,
         frames=frames,
@@ -195,6 +190,28 @@ def _told(
         verdict=str(subject.partition or ""),
         doubts=running.doubts(profiles),
     )
+
+
+def _of_clones(subject: Subject, told: pd.DataFrame) -> Tables:
+    buckets = clones.buckets(subject)
+    return {
+        "kernels": clones.kernels(subject, told),
+        "edges": clones.edges(subject, told),
+        "decisions": clones.decisions(subject),
+        "buckets": buckets,
+        "cuts": clones.cuts(buckets),
+    }
+
+
+def _of_sizes(subject: Subject) -> Tables:
+    return {
+        "traffic": costs.traffic(subject),
+        "sizes": costs.sizes(subject),
+        "costs": costs.costs(subject),
+        "implementations": costs.implementations(subject),
+        "frontier": costs.frontier(subject),
+        "by_size": costs.by_size(subject),
+    }
 
 
 def _texts(sources: Mapping[str, str], calls: pd.DataFrame) -> dict[str, str]:

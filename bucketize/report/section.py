@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from bucketize.report.clones import LISTED
 from bucketize.table import pairs, shortened
 
 MISSING = "-"
@@ -86,7 +87,7 @@ class Head:
         if _is_missing(value):
             return Cell(MISSING)
         text = FORMATS[self.kind](value)
-        if self.kind == "listing":
+        if self.kind == "listing" and value <= LISTED:
             return Cell(text, link=f"#listing-{value}")
         return Cell(text, str(value) if self.kind == "name" and text != value else "")
 
@@ -137,6 +138,8 @@ class Picture:
     """An Altair chart whose data are frames by name."""
     sheet: Sheet | None = None
     """The same in numbers."""
+    is_narrow: bool = False
+    """Whether it is easier to see where it is not as wide as there is room."""
 
 
 @dataclass(frozen=True, eq=False)

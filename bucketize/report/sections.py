@@ -10,7 +10,7 @@ from bucketize.report import charts
 from bucketize.report.graph import drawing
 from bucketize.report.report import ModelReport
 from bucketize.report.section import Head, Picture, Section, Sheet
-from bucketize.table import several, shortened
+from bucketize.table import several
 
 
 def sections(of: ModelReport) -> list[Section]:
@@ -43,7 +43,8 @@ def _kernels(of: ModelReport) -> Section:
             "A dot is a kernel, as large as its share of the time that is expected; lines are "
             "tensors, from above to below. A click opens a kernel; the list below has the same."
         )
-        parts.append(Picture(f"The kernels of {frame['clone'].iloc[0]}", text, picture))
+        title = f"The kernels of {frame['clone'].iloc[0]}"
+        parts.append(Picture(title, text, picture, is_narrow=True))
     each = "Each clone is the model for a range of sizes. " if len(frame) > 1 else ""
     text = (
         f"{each}Kernels stand in the order in which they run; a bar is the share of a call that "
@@ -58,11 +59,8 @@ def graph_of(of: ModelReport) -> tuple[pd.DataFrame, pd.DataFrame]:
     kernels = of.frames["kernels"]
     first = kernels[kernels["listing"] == kernels["listing"].min()]
     nodes, lines = drawing(first, of.frames["edges"])
-    labels = [
-        shortened(name or op, 17) for name, op in zip(nodes["name"], nodes["op"], strict=True)
-    ]
     anchors = [f"kernel-{n}-{k}" for n, k in zip(nodes["listing"], nodes["place"], strict=True)]
-    return nodes.assign(label=labels, anchor=anchors), lines
+    return nodes.assign(anchor=anchors), lines
 
 
 def _decisions(of: ModelReport) -> Section:
@@ -76,8 +74,11 @@ def _decisions(of: ModelReport) -> Section:
     text = "A call goes down this tree by the sizes of its inputs, to the clone that serves them."
     parts = []
     if symbols := two_symbols(of):
-        picture = charts.boxes(*symbols, has_requests=bool(len(of.frames["sizes"])))
-        caption = "A box is a bucket; a dot is a size that comes, as large as its requests."
+        has_requests = bool(len(of.frames["sizes"]))
+        picture = charts.boxes(*symbols, has_requests)
+        caption = "A box is a bucket."
+        if has_requests:
+            caption += " A dot is a size that comes, as large as its requests."
         parts.append(Picture(f"Buckets over {' and '.join(symbols)}", caption, picture))
     return Section("decisions", "How sizes choose a clone", text, parts, special="decisions")
 
@@ -90,6 +91,7 @@ def two_symbols(of: ModelReport) -> tuple[str, str] | None:
 
 def _traffic(of: ModelReport) -> Section:
     title, frame = "Which sizes come", of.frames["traffic"]
+    cut = set(of.frames["cuts"]["symbol"])
     if frame.empty:
         how = "Give the sizes of requests: --traffic requests.csv, as exe.traffic.write() makes it."
         return Section("traffic", title, wanted=how)
@@ -103,7 +105,7 @@ def _traffic(of: ModelReport) -> Section:
         Picture(
             f"Requests by {symbol}",
             "A bar is a size, or neighbours that were joined; dashed lines begin buckets.",
-            charts.requests(symbol),
+            charts.requests(symbol, symbol in cut),
             Sheet(f"Requests by {symbol}.", rows, heads),
         )
         for symbol, rows in _by(frame, "symbol")
@@ -118,6 +120,7 @@ def _by(frame: pd.DataFrame, name: str) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _costs(of: ModelReport) -> Section:
+    cut = set(of.frames["cuts"]["symbol"])
     heads = [
         Head("sizes", "sizes", "code"),
         Head("clone", "clone", "code"),
@@ -127,7 +130,7 @@ def _costs(of: ModelReport) -> Section:
         Picture(
             f"Expected time over {symbol}",
             "Both axes are logarithmic; the other symbols are held; dashed lines begin buckets.",
-            charts.over_size(symbol),
+            charts.over_size(symbol, symbol in cut),
             Sheet(f"Expected time over {symbol}.", rows, heads),
         )
         for symbol, rows in _by(of.frames["costs"], "symbol")
@@ -155,10 +158,12 @@ def _implementations(of: ModelReport) -> Section:
         Picture(
             str(name),
             "A line is an implementation; dots are on the one that runs at a size.",
-            charts.implementations(str(source), str(symbol)),
+            charts.implementations(str(workload), str(symbol)),
             Sheet("Implementations over sizes.", rows, heads),
         )
-        for (name, source, symbol), rows in frame.groupby(["name", "source", "symbol"], sort=False)
+        for (name, workload, symbol), rows in frame.groupby(
+            ["name", "workload", "symbol"], sort=False
+        )
     ]
     text = (
         "The costliest kernels that can be computed in several ways, by the models; where lines "
@@ -359,7 +364,9 @@ def _warm_up(of: ModelReport) -> Section:
     sheet = Sheet("First calls.", of.frames["warm_up"], first)
     parts: list[Picture | Sheet] = [
         Sheet("Compiling.", of.frames["compiling"], compiling),
-        Picture("First calls", "A bar is a clone.", charts.warm_up(), sheet),
+        Picture(
+            "First calls", "A bar is a clone.", charts.warm_up(len(of.frames["warm_up"])), sheet
+        ),
     ]
     text = "What it takes before requests are served: compiling, and the first call of each clone."
     return Section("warm_up", "Getting ready", text, parts)

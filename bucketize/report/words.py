@@ -44,11 +44,9 @@ def summary(of: ModelReport) -> Summary:
 def what(of: ModelReport) -> str:
     """The model: its inputs, its results, its symbols."""
     its = of.interface
-    free = (
-        f" Its sizes change from call to call: {_listed(its['symbols'])}." if its["symbols"] else ""
-    )
-    fixed = "" if its["symbols"] else " All of its sizes are fixed."
-    return f"{of.name} takes {_listed(its['inputs'])} and gives {_listed(its['outputs'])}.{free}{fixed}"
+    change = f"Its sizes change from call to call: {_listed(its['symbols'])}."
+    sizes = change if its["symbols"] else "All of its sizes are fixed."
+    return f"{of.name} takes {_listed(its['inputs'])} and gives {_listed(its['outputs'])}. {sizes}"
 
 
 def _listed(texts: Any, most: int = 4) -> str:
@@ -82,9 +80,8 @@ def costs(of: ModelReport) -> Iterator[str]:
     by = mine.groupby("kernel")["share"].sum().sort_values(ascending=False)
     most = f", {100 * by.iloc[0]:.0f} % of it in {by.index[0]} kernels" if len(by) else ""
     taken, expected = milliseconds(call["whole_s"]), milliseconds(call["predicted_s"])
-    yield (
-        f"{at} took {taken} here, where {expected} were expected{most}. {_keeps(memory)}{_ready(of)}"
-    )
+    yield f"{at} took {taken} here, where {expected} were expected{most}."
+    yield f"{_keeps(memory)}{_ready(of)}"
 
 
 def _keeps(memory: pd.DataFrame) -> str:
@@ -152,6 +149,8 @@ def steps(of: ModelReport) -> Iterator[NextStep]:
     if "progress" not in frames:
         tuning = "bucketize tune MODEL --log trials.csv --seconds 120"
         yield NextStep("Tune it, then give the log to this report by --log:", tuning)
+    elif not frames["compiling"].iloc[0]["found"]:
+        yield NextStep("Go on tuning with the same log: no clone runs by a verdict of it yet.")
     elif len(frames["failures"]):
         yield NextStep("Read what failed in the search, below.")
     yield from _about_sizes(of)
