@@ -9,7 +9,7 @@ import altair as alt
 
 Chart: TypeAlias = Any
 """Of Altair, whose methods say that they return anything."""
-COLOURS = [f"var(--c{i})" for i in range(1, 9)]
+COLOURS = [f"var(--c{i})" for i in range(1, 13)]
 """Those of the page, which has others in the dark and in print."""
 HEIGHT = 260
 
@@ -36,7 +36,7 @@ CONFIG: dict[str, Any] = {
         "titleFontSize": 12,
         "titleFontWeight": "normal",
         "orient": "top",
-        "columns": 2,
+        "columns": 3,
         "labelLimit": 420,
         "symbolStrokeWidth": 3,
     },
@@ -108,7 +108,12 @@ def requests(symbol: str, is_cut: bool) -> Chart:
     """Requests by size, and where buckets begin."""
     bars = chart("traffic", symbol).transform_calculate(end="datum.last + 1")
     bars = bars.mark_bar(opacity=0.85).encode(
-        x=alt.X("size:Q", title=symbol, axis=alt.Axis(format="~d", tickCount=8)),
+        x=alt.X(
+            "size:Q",
+            title=symbol,
+            scale=alt.Scale(zero=False),
+            axis=alt.Axis(format="~d", tickCount=8),
+        ),
         x2="end:Q",
         y=alt.Y("requests:Q", title="requests"),
         y2=alt.datum(0),
@@ -152,32 +157,27 @@ def frontier(column: str, title: str, scale: float) -> Chart:
     return (line + dots + names).properties(height=HEIGHT)
 
 
-def by_size(symbol: str) -> Chart:
-    """What one clone, the chosen ones and the best kernels take over a symbol."""
-    lines = chart("by_size").transform_fold(
-        ["one_clone_s", "chosen_s", "oracle_s"], as_=["which", "seconds"]
-    )
-    own = f"datum[{json.dumps(symbol)}]"
-    lines = lines.transform_calculate(ms="1000 * datum.seconds", size=own)
-    lines = lines.transform_aggregate(ms="mean(ms)", groupby=["which", "size"])
-    which = alt.Color("which:N", title="", legend=alt.Legend(labelExpr=WHICH))
+def lost(symbol: str) -> Chart:
+    """What one clone, and the chosen ones, lose by the best kernels for each size."""
+    base = chart("by_size").transform_calculate(size=f"datum[{json.dumps(symbol)}]")
+    base = base.transform_fold(["one_clone_s", "chosen_s"], as_=["which", "seconds"])
+    base = base.transform_calculate(loss="datum.seconds / datum.oracle_s - 1")
     return (
-        lines.mark_line()
+        base.mark_point(filled=True, size=26, opacity=0.7)
         .encode(
             x=_size(symbol),
-            y=milliseconds(),
-            color=which,
-            strokeDash=alt.StrokeDash("which:N", title="", legend=alt.Legend(labelExpr=WHICH)),
-            tooltip=["which:N", "size:Q", alt.Tooltip("ms:Q", format=".4g")],
+            y=alt.Y(
+                "loss:Q", title="above the best kernels", axis=alt.Axis(format=".1%", tickCount=5)
+            ),
+            color=alt.Color("which:N", title="", legend=alt.Legend(labelExpr=WHICH)),
+            shape=alt.Shape("which:N", title="", legend=alt.Legend(labelExpr=WHICH)),
+            tooltip=["which:N", "size:Q", alt.Tooltip("loss:Q", format=".2%")],
         )
         .properties(height=HEIGHT)
     )
 
 
-WHICH = (
-    "{one_clone_s: 'one clone', chosen_s: 'the chosen ones', oracle_s: 'the best kernels'}"
-    "[datum.label]"
-)
+WHICH = "{one_clone_s: 'one clone', chosen_s: 'the chosen ones'}[datum.label]"
 
 
 def roofline(sizes: str) -> Chart:
@@ -287,12 +287,13 @@ def graph(rows: int) -> Chart:
     y = alt.Y("y:Q", axis=None, scale=alt.Scale(reverse=True, zero=False, nice=False, padding=14))
     lines = lines.encode(x=x, x2="x2:Q", y=y, y2="y2:Q")
     tip = ["name:N", "op:N", "kernel:N", "schedule:N", alt.Tooltip("share:Q", format=".1%")]
-    nodes = chart("nodes").mark_point(filled=True, opacity=1, cursor="pointer")
+    nodes = chart("nodes").transform_calculate(part="datum.share || 0")
+    nodes = nodes.mark_point(filled=True, opacity=1, cursor="pointer")
     nodes = nodes.encode(
         x=x,
         y=y,
         color=alt.Color("kernel:N", title=""),
-        size=alt.Size("share:Q", legend=None, scale=alt.Scale(range=[40, 900], zero=True)),
+        size=alt.Size("part:Q", legend=None, scale=alt.Scale(range=[40, 900], zero=True)),
         tooltip=tip,
     )
     sides = {"right": ("left", 15), "left": ("right", -15)}

@@ -106,9 +106,9 @@ def _requests(requests: dict[str, int], name: str) -> dict[str, Any]:
 
 
 def served(subject: Subject) -> dict[str, int]:
-    """The requests of the traffic by the function that serves them; none if sizes are missing."""
-    traffic = subject.traffic and subject.traffic.without_times()
-    if traffic is None or set(traffic.symbols) != subject.symbols.keys():
+    """The requests of the traffic by the function that serves them."""
+    traffic = subject.requests
+    if traffic is None:
         return {}
     counts: dict[str, int] = {}
     for size, number in zip(traffic.sizes.tolist(), traffic.requests.tolist(), strict=True):
@@ -289,8 +289,8 @@ def decisions(subject: Subject) -> pd.DataFrame:
 
 
 def _by_leaf(subject: Subject, tree: Decide) -> dict[int, int]:
-    traffic = subject.traffic and subject.traffic.without_times()
-    if traffic is None or not set(tree.symbols) <= set(traffic.symbols):
+    traffic = subject.requests
+    if traffic is None:
         return {}
     counts: dict[int, int] = {}
     for size, number in zip(traffic.sizes.tolist(), traffic.requests.tolist(), strict=True):

@@ -58,9 +58,9 @@ def traffic(subject: Subject) -> pd.DataFrame:
         A row for each size: symbol, size, last (of the sizes that are joined with it), requests.
 
     """
-    if subject.traffic is None:
+    its = subject.requests
+    if its is None:
         return pd.DataFrame(columns=["symbol", "size", "last", "requests"])
-    its = subject.traffic.without_times()
     rows: list[dict[str, Any]] = []
     for column, name in zip(its.sizes.T, its.symbols, strict=True):
         sizes, places = np.unique(column, return_inverse=True)
@@ -75,7 +75,7 @@ def traffic(subject: Subject) -> pd.DataFrame:
 
 def sizes(subject: Subject) -> pd.DataFrame:
     """The most frequent sizes: a column for each symbol, and requests; most first."""
-    its = subject.traffic and subject.traffic.without_times()
+    its = subject.requests
     if its is None:
         return pd.DataFrame(columns=["requests"])
     order = np.argsort(-its.requests, kind="stable")[:FREQUENT]

@@ -44,7 +44,7 @@ def warmed(subject: Subject, tell: Tell | None) -> pd.DataFrame:
         if tell is not None:
             tell(name, done, total)
 
-    cold = subject.executable.warm_up(noted, traffic=subject.traffic, seconds=WARMING_S)
+    cold = subject.executable.warm_up(noted, traffic=subject.requests, seconds=WARMING_S)
     ends = [*begun, ("", time.perf_counter())]
     rows: list[dict[str, Any]] = [
         {"clone": name, "first_s": end - begin} for (name, begin), (_, end) in pairwise(ends)

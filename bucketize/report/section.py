@@ -28,6 +28,8 @@ def milliseconds(seconds: float) -> str:
 
 def digits(value: float) -> str:
     """Three digits that tell; all before the point."""
+    if not value:
+        return "0"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:#.3g}".rstrip(".")
 
 

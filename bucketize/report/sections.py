@@ -109,6 +109,7 @@ def _traffic(of: ModelReport) -> Section:
             Sheet(f"Requests by {symbol}.", rows, heads),
         )
         for symbol, rows in _by(frame, "symbol")
+        if len(rows) > 1
     ]
     return Section("traffic", title, "The requests that were given.", parts)
 
@@ -202,9 +203,9 @@ def _frontier(of: ModelReport) -> Section:
     parts.append(Sheet("The best partition of each number of clones.", frame, heads))
     parts += [
         Picture(
-            f"One clone, the chosen ones, the best kernels over {symbol}",
-            "What a call is expected to take; the mean, where other symbols differ.",
-            charts.by_size(symbol),
+            f"What is lost over {symbol}",
+            "A dot is a size: what a call is expected to take more than by its best kernels.",
+            charts.lost(symbol),
         )
         for symbol in map(str, of.frames["by_size"])
         if symbol not in ("share", *TAKEN)

@@ -14,6 +14,7 @@ from bucketize.errors import NoBucketError, ShapeError, TypeRelError
 from bucketize.executable import Executable
 from bucketize.inspect.predict import Prediction, predictions
 from bucketize.kernel.typical import between
+from bucketize.partition.partition import check_request
 from bucketize.partition.value import Partition
 from bucketize.program.program import Program
 from bucketize.traffic.value import Traffic
@@ -50,9 +51,24 @@ class Subject:
         return {s.name: s for p in params for s in p.type.symbols()}
 
     @cached_property
+    def requests(self) -> Traffic | None:
+        """The traffic by the symbols of the inputs alone: what is held to a size is none.
+
+        Raises ShapeError if it does not tell sizes of a symbol.
+        """
+        if self.traffic is None or not self.symbols:
+            return None
+        its, names = self.traffic.without_times(), tuple(self.symbols)
+        if not self.symbols.keys() <= set(its.symbols):
+            first = dict(zip(its.symbols, its.sizes[0].tolist(), strict=True))
+            check_request(self.program.routines["main"].fn, first)
+        columns = [its.symbols.index(name) for name in names]
+        return Traffic(names, its.sizes[:, columns], its.requests)
+
+    @cached_property
     def clones(self) -> list[str]:
         """The functions that serve sizes, those first that are asked for most, or `main`."""
-        return in_order(self.program, self.traffic, 0.0)[:CLONES]
+        return in_order(self.program, self.requests, 0.0)[:CLONES]
 
     @cached_property
     def ends(self) -> dict[str, tuple[int, int]]:
@@ -64,8 +80,8 @@ class Subject:
         low = max(symbol.lo, 1)
         if symbol.hi is not None:
             return low, symbol.hi
-        if self.traffic is not None and symbol.name in self.traffic.symbols:
-            given += self.traffic.sizes[:, self.traffic.symbols.index(symbol.name)].tolist()
+        if self.requests is not None:
+            given += self.requests.sizes[:, self.requests.symbols.index(symbol.name)].tolist()
         high = max([between(low, None, 1.0), *given])
         return low, high
 
@@ -87,9 +103,9 @@ class Subject:
 
     def _frequent(self, clone: str | None) -> Iterator[Sizes]:
         """The size of most requests, of all or of a clone's; nothing if there is no traffic."""
-        if self.traffic is None or set(self.traffic.symbols) != self.symbols.keys():
+        traffic = self.requests
+        if traffic is None:
             return
-        traffic = self.traffic.without_times()
         inside = np.ones(len(traffic.requests), bool)
         for name, (low, high) in self._bucket(clone).items():
             column = traffic.sizes[:, traffic.symbols.index(name)]

@@ -63,7 +63,10 @@ def chosen(of: ModelReport) -> str:
     each = (
         f"{number}, each for a range of sizes" if len(clones) > 1 else "one program for all sizes"
     )
-    alike = f", which call kernels in {several(ways, 'way')}" if 1 <= ways < len(clones) else ""
+    same = (
+        "all of which call the same kernels" if ways == 1 else f"which call kernels in {ways} ways"
+    )
+    alike = f", {same}" if 1 <= ways < len(clones) else ""
     tuned, every = int(calls["tuned"].sum()), int(calls["kernels"].sum())
     by = f"{tuned} of {every} kernel calls run on schedules that tuning found"
     kernels = several(int(compiling["kernels"]), "distinct kernel")

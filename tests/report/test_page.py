@@ -172,7 +172,7 @@ def test_the_first_words_say_what_it_is_and_what_to_do() -> None:
     assert "bucketize compile MODEL -o model.bkt" in commands
     assert any(command.startswith("bucketize tune MODEL") for command in commands)
     whole_steps = [step.text for step in summary(whole()).steps]
-    assert "Leave out -d: one clone is expected to be as good as these 7." in whole_steps
+    assert "Leave out -d: one clone is expected to be as good as these 6." in whole_steps
 
 
 def test_the_page_is_small() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,19 @@ def test_memory_is_told_as_by_the_executable() -> None:
 def test_requests_are_those_of_the_traffic() -> None:
     frame = whole().frames["traffic"]
     assert frame[["size", "requests"]].to_numpy().tolist() == [[1, 50], [3, 20], [9, 5], [40, 1]]
+
+
+def test_a_traffic_that_lacks_a_symbol_is_refused() -> None:
+    other = bucketize.Traffic(("S",), np.array([[1]]), np.array([1]))
+    with pytest.raises(ShapeError, match="it has no sizes of N, only of S"):
+        bucketize.report(executable(), traffic=other)
+
+
+def test_a_traffic_may_tell_of_symbols_that_are_held() -> None:
+    both = bucketize.Traffic(("M", "N"), np.array([[1, 1], [2, 1], [1, 3]]), np.array([5, 6, 7]))
+    frames = bucketize.report(executable(), sizes=[{"N": 1}], traffic=both).frames
+    assert frames["sizes"].to_numpy().tolist() == [[1, 11], [3, 7]]
+    assert frames["clones"]["requests"].sum() == 18
 
 
 def test_profiles_are_at_the_sizes_that_were_given() -> None:
@@ -208,3 +222,14 @@ def test_the_name_of_the_model_is_that_of_the_log() -> None:
     its = bucketize.report(executable(), name="other", log=log())
     assert its.frames["progress"].empty
     assert its.frames["trials"].to_numpy().tolist() == [[HOSTILE, 3]]
+
+
+def test_the_example_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And its table names all frames."""
+    text = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "report.md", "exec"), {})
+    assert (tmp_path / "report.html").stat().st_size > 900_000
+    named = set(re.findall(r"`(\w+)`", text.partition("| frame | of |")[2]))
+    assert whole().frames.keys() - {"trials"} <= named
