@@ -22,7 +22,7 @@ from bucketize.kernel.templates import TEMPLATES
 from bucketize.op import Array
 from bucketize.progress import Tell
 from bucketize.report.running import REPETITIONS
-from bucketize.report.subject import Subject
+from bucketize.report.subject import ReportSubject
 from bucketize.table import pairs, several
 
 ROUNDS = 20
@@ -60,7 +60,7 @@ class Rival:
 
 
 def compared(
-    subject: Subject,
+    subject: ReportSubject,
     profiles: Mapping[str, pd.DataFrame],
     rival: Rival,
     inputs: Callable[[Mapping[str, int]], Arrays],
@@ -195,16 +195,16 @@ def _fewer_products(layers: pd.DataFrame) -> bool:
 
 
 def _differences(here: pd.DataFrame, there: pd.DataFrame) -> list[str]:
-    """Of kernels of ours, in what they differ."""
+    """In what kernels differ, where both sides are ours."""
     if "schedule" not in there:
         return []
     titles = {"kernel": "kernel", "schedule": "schedule", "lines": "strips", "why": "found by"}
-    told = []
+    parts = []
     for column, title in titles.items():
         mine, its = (_texts(f[column]) for f in (here, there))
         if mine != its:
-            told.append(f"{title}: {mine or 'none'} here, {its or 'none'} there")
-    return told or ["the same kernels and schedules"]
+            parts.append(f"{title}: {mine or 'none'} here, {its or 'none'} there")
+    return parts or ["the same kernels and schedules"]
 
 
 def _texts(column: pd.Series[Any]) -> str:

@@ -141,20 +141,24 @@ def implementations(workload: str, symbol: str) -> Chart:
 def frontier(column: str, title: str, scale: float) -> Chart:
     """The best partition of each number of clones: its time over what it costs."""
     base = chart("frontier").transform_calculate(
-        ms="1000 * datum.seconds", cost=f"datum.{column} * {scale}"
+        ms="1000 * datum.seconds",
+        cost=f"datum.{column} * {scale}",
+        kind="datum.which || 'the best of so many clones'",
     )
-    tip = ["clones:Q", "ms:Q", "cost:Q", "text:N"]
-    x = alt.X("cost:Q", title=title, scale=alt.Scale(zero=False, padding=20))
-    y = alt.Y("ms:Q", title="expected time [ms]", scale=alt.Scale(zero=False, padding=16))
-    line = base.mark_line(strokeOpacity=0.5).encode(x=x, y=y, order="clones:Q")
+    tip = ["clones:Q", alt.Tooltip("ms:Q", format=".4g"), alt.Tooltip("cost:Q", format=".3g")]
+    x = alt.X("cost:Q", title=title, scale=alt.Scale(zero=False, padding=24))
+    y = alt.Y("ms:Q", title="expected time [ms]", scale=alt.Scale(zero=False, padding=18))
+    line = base.transform_filter("datum.which != 'here'").mark_line(strokeOpacity=0.5)
     dots = base.mark_point(filled=True, size=90, opacity=1).encode(
         x=x,
         y=y,
-        color=alt.condition(alt.datum.chosen, alt.value(COLOURS[1]), alt.value(COLOURS[0])),
+        color=alt.Color("kind:N", title=""),
+        shape=alt.Shape("kind:N", title=""),
         tooltip=tip,
     )
-    names = base.mark_text(dx=9, dy=-9, align="left").encode(x=x, y=y, text="clones:Q")
-    return (line + dots + names).properties(height=HEIGHT)
+    names = base.mark_text(dx=8, dy=-9, align="left").encode(x=x, y=y, text="clones:Q")
+    whole = line.encode(x=x, y=y, order="clones:Q") + dots + names
+    return whole.properties(height=HEIGHT)
 
 
 def lost(symbol: str) -> Chart:
@@ -235,8 +239,8 @@ def shares(sizes: str) -> Chart:
 
 
 def memory(symbol: str) -> Chart:
-    """What a call takes of memory over a symbol."""
-    parts = ["weights", "arena", "between", "results"]
+    """What a call takes of memory over a symbol, beside weights."""
+    parts = ["arena", "between", "results"]
     base = chart("memory", symbol).transform_fold(parts, as_=["what", "bytes"])
     base = base.transform_calculate(
         mib="datum.bytes / 1048576", order=f"indexof({parts}, datum.what)"

@@ -21,7 +21,7 @@ from bucketize.program.instruction import (
 )
 from bucketize.program.path import way
 from bucketize.program.program import Program
-from bucketize.report.subject import Subject
+from bucketize.report.subject import ReportSubject
 from bucketize.table import pairs
 from bucketize.text import show
 from bucketize.types import Sizes
@@ -40,7 +40,7 @@ KERNELS = [
 ]
 
 
-def clones(subject: Subject) -> pd.DataFrame:
+def clones(subject: ReportSubject) -> pd.DataFrame:
     """The functions that serve sizes.
 
     Returns:
@@ -56,8 +56,8 @@ def clones(subject: Subject) -> pd.DataFrame:
     rows = []
     for name in subject.clones:
         row = {"clone": name, **_requests(requests, name)}
-        known = subject.program.clones.get(name)
-        row["bucket"] = show_bucket(known.bucket) if known else ""
+        clone = subject.program.clones.get(name)
+        row["bucket"] = show_bucket(clone.bucket) if clone else ""
         for sizes, taken in subject.predicted(_first(subject, name)):
             key = kernels_called(subject.program, sizes)
             row |= {"sizes": pairs(sizes), **_facts(subject, taken)}
@@ -67,7 +67,7 @@ def clones(subject: Subject) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(("listing", "kernels", "tuned", "on_host"), "Int64"))
 
 
-def _first(subject: Subject, clone: str) -> list[Sizes]:
+def _first(subject: ReportSubject, clone: str) -> list[Sizes]:
     """The first sizes that a clone serves."""
     for sizes in subject.inside(clone):
         if any(taken.clone == clone for _, taken in subject.predicted([sizes])):
@@ -75,7 +75,7 @@ def _first(subject: Subject, clone: str) -> list[Sizes]:
     return []
 
 
-def _facts(subject: Subject, taken: Prediction) -> dict[str, Any]:
+def _facts(subject: ReportSubject, taken: Prediction) -> dict[str, Any]:
     routine = subject.program.routines[taken.clone]
     calls = [k.what for k in taken.kernels if isinstance(k.what, KernelCall)]
     return {
@@ -105,7 +105,7 @@ def _requests(requests: dict[str, int], name: str) -> dict[str, Any]:
     return {"requests": mine, "share": mine / total} if total else {}
 
 
-def served(subject: Subject) -> dict[str, int]:
+def served(subject: ReportSubject) -> dict[str, int]:
     """The requests of the traffic by the function that serves them."""
     traffic = subject.requests
     if traffic is None:
@@ -130,12 +130,12 @@ def _serving(program: Program, sizes: Sizes) -> str:
 # --- kernels -------------------------------------------------------------------------------------
 
 
-def kernels(subject: Subject, told: pd.DataFrame) -> pd.DataFrame:
+def kernels(subject: ReportSubject, every: pd.DataFrame) -> pd.DataFrame:
     """The kernels that clones call, once for all clones that call the same.
 
     Args:
         subject: the executable.
-        told: of `clones`.
+        every: of `clones`.
 
     Returns:
         A row for each call, in order: listing, segment (of native code; missing of what numpy
@@ -146,7 +146,7 @@ def kernels(subject: Subject, told: pd.DataFrame) -> pd.DataFrame:
 
     """
     rows: list[dict[str, Any]] = []
-    firsts = told.dropna(subset=["listing"]).drop_duplicates("listing").head(LISTED)
+    firsts = every.dropna(subset=["listing"]).drop_duplicates("listing").head(LISTED)
     for listing, sizes in zip(firsts["listing"], firsts["sizes"], strict=True):
         rows += [{"listing": listing, **row} for row in kernel_rows(subject, sizes_of(sizes))]
     frame = pd.DataFrame(rows, columns=KERNELS)
@@ -158,7 +158,7 @@ def sizes_of(text: str) -> Sizes:
     return {n: int(size) for n, _, size in (p.rpartition("=") for p in text.split(",") if p)}
 
 
-def kernel_rows(subject: Subject, sizes: Sizes) -> list[dict[str, Any]]:
+def kernel_rows(subject: ReportSubject, sizes: Sizes) -> list[dict[str, Any]]:
     """The kernels of a call at some sizes."""
     steps = subject.executable.explain(**sizes).steps
     ((_, taken),) = subject.predicted([sizes])
@@ -209,19 +209,19 @@ def _of_call(what: KernelCall | Compute) -> dict[str, Any]:
         return {"dtype": ", ".join(dtypes), "choices": ""}
     body = what.workload.body
     read = dict.fromkeys(str(p.type.dtype) for p in body.params)
-    made = [str(r.dtype) for r in what.workload.results if str(r.dtype) not in read]
-    dtype = ", ".join(read) + (f" to {', '.join(dict.fromkeys(made))}" if made else "")
+    written = [str(r.dtype) for r in what.workload.results if str(r.dtype) not in read]
+    dtype = ", ".join(read) + (f" to {', '.join(dict.fromkeys(written))}" if written else "")
     return {"dtype": dtype, "choices": str(what.select) if what.larger else ""}
 
 
-def edges(subject: Subject, told: pd.DataFrame) -> pd.DataFrame:
+def edges(subject: ReportSubject, every: pd.DataFrame) -> pd.DataFrame:
     """Which kernels read what others made, of the clone that is looked at first.
 
     Returns:
         A row for each pair: source and target, places in the first listing of `kernels`.
 
     """
-    first = told.dropna(subset=["listing"]).head(1)
+    first = every.dropna(subset=["listing"]).head(1)
     pairs_ = [edge for sizes in first["sizes"] for edge in read_from(subject.program, sizes)]
     return pd.DataFrame(sorted(set(pairs_)), columns=["source", "target"])
 
@@ -262,7 +262,7 @@ def _made(
         yield from ((source, number) for source in read)
 
 
-def functions(subject: Subject, names: Set[str]) -> dict[str, str]:
+def functions(subject: ReportSubject, names: Set[str]) -> dict[str, str]:
     """What some kernels compute, as text, by their names."""
     calls = (c for segment in subject.program.segments() for c in segment.rows)
     return {c.kernel: show(c.workload.body) for c in calls if c.kernel in names}
@@ -271,7 +271,7 @@ def functions(subject: Subject, names: Set[str]) -> dict[str, str]:
 # --- decisions -----------------------------------------------------------------------------------
 
 
-def decisions(subject: Subject) -> pd.DataFrame:
+def decisions(subject: ReportSubject) -> pd.DataFrame:
     """The tree by which `main` chooses a clone.
 
     Returns:
@@ -288,7 +288,7 @@ def decisions(subject: Subject) -> pd.DataFrame:
     return pd.DataFrame(list(_lines(trees[0], 0, 0, counts)))
 
 
-def _by_leaf(subject: Subject, tree: Decide) -> dict[int, int]:
+def _by_leaf(subject: ReportSubject, tree: Decide) -> dict[int, int]:
     traffic = subject.requests
     if traffic is None:
         return {}
@@ -318,12 +318,12 @@ def _callee(tree: Decide, leaf: int) -> str:
     return callees[0] if callees else "no bucket"
 
 
-def buckets(subject: Subject) -> pd.DataFrame:
+def buckets(subject: ReportSubject) -> pd.DataFrame:
     """The buckets: clone, symbol, first, last (where a bucket is open, as far as is looked)."""
     rows = []
     for name in subject.clones:
-        known = subject.program.clones.get(name)
-        for symbol, (low, high) in (known.bucket if known else {}).items():
+        clone = subject.program.clones.get(name)
+        for symbol, (low, high) in (clone.bucket if clone else {}).items():
             ends = subject.ends.get(symbol, (low, low))
             last = max(ends[1], low) if high is None else high - 1
             rows.append({"clone": name, "symbol": symbol, "first": low, "last": last})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -15,9 +14,8 @@ from bucketize.errors import TypeRelError
 from bucketize.kernel.cost import seconds_over
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES, candidates
-from bucketize.partition.value import Frontier, show_buckets
 from bucketize.program.instruction import KernelCall
-from bucketize.report.subject import Subject
+from bucketize.report.subject import ReportSubject
 from bucketize.table import pairs
 from bucketize.types import Points, Sizes
 
@@ -29,7 +27,7 @@ FREQUENT = 300
 """Sizes that are told by all of their symbols."""
 
 
-def costs(subject: Subject) -> pd.DataFrame:
+def costs(subject: ReportSubject) -> pd.DataFrame:
     """What calls are expected to take over sizes, one symbol at a time.
 
     Returns:
@@ -51,7 +49,7 @@ def costs(subject: Subject) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["symbol", "size", "sizes", "clone", "predicted_s"])
 
 
-def traffic(subject: Subject) -> pd.DataFrame:
+def traffic(subject: ReportSubject) -> pd.DataFrame:
     """The requests by the size of each symbol.
 
     Returns:
@@ -73,7 +71,7 @@ def traffic(subject: Subject) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def sizes(subject: Subject) -> pd.DataFrame:
+def sizes(subject: ReportSubject) -> pd.DataFrame:
     """The most frequent sizes: a column for each symbol, and requests; most first."""
     its = subject.requests
     if its is None:
@@ -86,7 +84,7 @@ def sizes(subject: Subject) -> pd.DataFrame:
 # --- implementations -----------------------------------------------------------------------------
 
 
-def implementations(subject: Subject) -> pd.DataFrame:
+def implementations(subject: ReportSubject) -> pd.DataFrame:
     """What the implementations of the costliest kernels are expected to take over sizes.
 
     They are those that clones or sizes choose among, and the default of each other template, for
@@ -106,10 +104,10 @@ def implementations(subject: Subject) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def _costliest(subject: Subject, base: Sizes) -> Iterator[tuple[KernelCall, str]]:
+def _costliest(subject: ReportSubject, base: Sizes) -> Iterator[tuple[KernelCall, str]]:
     """Kernels that take most, each of one workload, with the symbol that they grow by most."""
-    told = subject.predicted([base])
-    kernels = [k for _, taken in told for k in taken.kernels if k.seconds is not None]
+    ways = subject.predicted([base])
+    kernels = [k for _, taken in ways for k in taken.kernels if k.seconds is not None]
     kernels.sort(key=lambda k: -k.times * (k.seconds or 0.0))
     seen: set[str] = set()
     for kernel in kernels:
@@ -123,7 +121,7 @@ def _costliest(subject: Subject, base: Sizes) -> Iterator[tuple[KernelCall, str]
             yield call, max(names, key=lambda n: subject.ends[n][1] / subject.ends[n][0])
 
 
-def _able(subject: Subject, call: KernelCall) -> list[Implementation]:
+def _able(subject: ReportSubject, call: KernelCall) -> list[Implementation]:
     """The implementations that a call chooses among, and the defaults of other templates."""
     target, workload = subject.program.target, call.workload
     segments = subject.program.segments()
@@ -138,7 +136,7 @@ def _able(subject: Subject, call: KernelCall) -> list[Implementation]:
 
 
 def _over(
-    subject: Subject, call: KernelCall, name: str, legal: Sequence[Sizes]
+    subject: ReportSubject, call: KernelCall, name: str, legal: Sequence[Sizes]
 ) -> Iterator[dict[str, Any]]:
     each, program = _able(subject, call), subject.program
     with suppress(TypeRelError):  # a size that no type of the kernel has a value at
@@ -156,36 +154,3 @@ def _over(
                     "predicted_s": second,
                     "runs": one.key == ran,
                 }
-
-
-# --- the trade-off -------------------------------------------------------------------------------
-
-
-def frontier(subject: Subject) -> pd.DataFrame:
-    """What more clones are expected to save, and what they cost.
-
-    Returns:
-        A row for each number of clones: the fields of `bucketize.partition`'s frontier, clones,
-        compile_s, text (the buckets), chosen (whether it is what `partition` takes).
-
-    """
-    its = subject.partition
-    rows = [_row(f, f == its.chosen) for f in its.frontier] if its else []
-    names = [field.name for field in dataclasses.fields(Frontier) if field.name != "buckets"]
-    return pd.DataFrame(rows, columns=["clones", *names, "compile_s", "text", "chosen"])
-
-
-def _row(of: Frontier, chosen: bool) -> dict[str, Any]:
-    its = {field.name: getattr(of, field.name) for field in dataclasses.fields(of)}
-    more = {"clones": of.clones, "compile_s": of.compile_s, "text": show_buckets(of.buckets)}
-    return {**its, **more, "chosen": chosen}
-
-
-def by_size(subject: Subject) -> pd.DataFrame:
-    """What calls take over sizes by one clone, by the chosen ones, and by the best kernels.
-
-    Returns:
-        The columns of `Partition.by_size`.
-
-    """
-    return pd.DataFrame({} if subject.partition is None else dict(subject.partition.by_size))

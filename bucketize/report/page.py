@@ -16,7 +16,7 @@ from altair import SCHEMA_VERSION
 
 from bucketize.report import charts
 from bucketize.report.report import ModelReport
-from bucketize.report.section import FORMATS, MISSING, Picture, Section
+from bucketize.report.section import FORMATS, MISSING, PageSection, Picture
 from bucketize.report.sections import graph_of, sections, two_symbols
 from bucketize.report.words import summary
 
@@ -100,7 +100,7 @@ def _shown(kind: str) -> Any:
     return lambda value: MISSING if pd.isna(value) else from_value(value)
 
 
-def _pictures(every: list[Section]) -> list[Picture]:
+def _pictures(every: list[PageSection]) -> list[Picture]:
     return [part for s in every for part in s.parts if isinstance(part, Picture)]
 
 

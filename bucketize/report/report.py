@@ -16,12 +16,12 @@ from bucketize.errors import ArgumentError, BucketizeError
 from bucketize.executable import Executable
 from bucketize.measure.case import random_array
 from bucketize.op import Array
-from bucketize.partition.value import Partition
 from bucketize.progress import Tell, progress_bar, shown, steps
 from bucketize.report import clones, costs, running, searching
 from bucketize.report.against import Rival, compared
+from bucketize.report.planned import ClonePlan, by_size, frontier, plan
 from bucketize.report.running import Inputs
-from bucketize.report.subject import Subject
+from bucketize.report.subject import ReportSubject
 from bucketize.traffic.value import Traffic
 from bucketize.types import Sizes, Symbol
 
@@ -90,7 +90,7 @@ def report(  # noqa: PLR0913  options by name
     inputs: Inputs | None = None,
     log: str | Path | None = None,
     traffic: Traffic | None = None,
-    partition: Partition | None = None,
+    partition: bool = False,
     against: Executable | str | None = None,
     model: str | Path | None = None,
     progress: Tell | bool | None = None,
@@ -107,7 +107,8 @@ def report(  # noqa: PLR0913  options by name
         inputs: arrays by the name of each input, for sizes by symbol; None: random ones.
         log: the tuning log, for the course of the search.
         traffic: what sizes come, and how often.
-        partition: of `bucketize.partition`: what other numbers of clones would come to.
+        partition: whether to ask the models what other numbers of clones would come to, as
+            `bucketize.partition` does: seconds, or a minute.
         against: another executable, or the name of an engine that tells times of layers,
             "onnxruntime": both are timed in turns, and compared layer by layer.
         model: the path of the ONNX file, for an engine.
@@ -117,8 +118,10 @@ def report(  # noqa: PLR0913  options by name
         The frames, and the page: `write` it.
 
     Raises:
-        ArgumentError: no executable; an engine without the path of the model.
+        ArgumentError: no executable; an engine without the path of the model; `partition` of an
+            executable that was loaded.
         BucketizeError: packages for the page are missing: pip install bucketize[report].
+        DispatchError: `partition` of a module whose sizes are all fixed.
         EngineError: the engine is not installed, or does not take the model.
         LogError: the log cannot be read.
         ShapeError: the size of a symbol is missing, or out of its bounds.
@@ -128,10 +131,24 @@ def report(  # noqa: PLR0913  options by name
         raise ArgumentError(f"report takes an executable, of compile or load, got {exe!r}")
     _page()
     checked = [exe.explain(**each).sizes for each in sizes]
-    subject = Subject(exe, name, traffic, partition, checked)
+    subject = ReportSubject(exe, name, traffic, checked)
     rival = _rival(against, model, exe.program.threads)
     with shown(progress, progress_bar("reporting")) as tell:
-        return _told(subject, inputs or partial(_random, exe), log, rival, tell)
+        planned = None
+        if partition:
+            steps(tell, 1)("what other numbers of clones would come to")
+            planned = plan(exe.module, subject.requests, log, exe.program.threads)
+        beside = Beside(log, planned, rival)
+        return _report(subject, inputs or partial(_random, exe), beside, tell)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What there is beside an executable, as far as it was asked for."""
+
+    log: str | Path | None
+    plan: ClonePlan | None
+    rival: Rival | None
 
 
 def _rival(
@@ -156,70 +173,69 @@ def _random(exe: Executable, sizes: Sizes) -> dict[str, Array]:
     return {p.name: random_array(dice, p.type, sizes) for p in params}
 
 
-def _told(
-    subject: Subject, inputs: Inputs, log: str | Path | None, rival: Rival | None, tell: Tell | None
+def _report(
+    subject: ReportSubject, inputs: Inputs, beside: Beside, tell: Tell | None
 ) -> ModelReport:
-    warmed = running.warmed(subject, tell)
+    warm_up = running.warmed(subject, tell)
     profiles = running.profiles(subject, inputs, tell)
-    others = compared(subject, profiles, rival, inputs, tell) if rival else {}
+    frames = {"warm_up": warm_up, **_of_runs(subject, profiles)}
+    if beside.rival:
+        frames |= compared(subject, profiles, beside.rival, inputs, tell)
     step = steps(tell, 4)
     step("clones and their kernels")
-    told = clones.clones(subject)
-    frames = {"clones": told, **_of_clones(subject, told)}
+    frames |= _of_clones(subject)
     step("costs over sizes")
-    frames |= _of_sizes(subject)
+    frames |= _of_sizes(subject, beside.plan)
     step("memory")
-    frames |= {
-        **others,
-        "layers": running.layers(profiles),
-        "calls": running.wholes(profiles),
-        "warm_up": warmed,
-        "compiling": running.counts(subject),
-        "memory": running.memory(subject),
-        "environment": running.environment(subject),
-    }
+    frames["memory"] = running.memory(subject)
     step("the log")
-    frames |= searching.frames(log, subject.name)
-    calls = frames["kernels"]
+    frames |= searching.frames(beside.log, subject.name)
+    names = set(frames["kernels"]["source"])
+    sources = subject.program.sources
     return ModelReport(
         name=subject.name,
         frames=frames,
         interface=_interface(subject),
-        sources=_texts(subject.program.sources, calls),
-        functions=clones.functions(subject, set(calls["source"])),
-        verdict=str(subject.partition or ""),
+        sources={name: sources[name] for name in sorted(names) if name in sources},
+        functions=clones.functions(subject, names),
+        verdict=str(beside.plan.partition) if beside.plan else "",
         doubts=running.doubts(profiles),
     )
 
 
-def _of_clones(subject: Subject, told: pd.DataFrame) -> Tables:
-    buckets = clones.buckets(subject)
+def _of_runs(subject: ReportSubject, profiles: Mapping[str, pd.DataFrame]) -> Tables:
     return {
-        "kernels": clones.kernels(subject, told),
-        "edges": clones.edges(subject, told),
+        "layers": running.layers(profiles),
+        "calls": running.wholes(profiles),
+        "compiling": running.counts(subject),
+        "environment": running.environment(subject),
+    }
+
+
+def _of_clones(subject: ReportSubject) -> Tables:
+    every, buckets = clones.clones(subject), clones.buckets(subject)
+    return {
+        "clones": every,
+        "kernels": clones.kernels(subject, every),
+        "edges": clones.edges(subject, every),
         "decisions": clones.decisions(subject),
         "buckets": buckets,
         "cuts": clones.cuts(buckets),
     }
 
 
-def _of_sizes(subject: Subject) -> Tables:
+def _of_sizes(subject: ReportSubject, planned: ClonePlan | None) -> Tables:
     return {
         "traffic": costs.traffic(subject),
         "sizes": costs.sizes(subject),
         "costs": costs.costs(subject),
         "implementations": costs.implementations(subject),
-        "frontier": costs.frontier(subject),
-        "by_size": costs.by_size(subject),
+        "frontier": frontier(planned),
+        "by_size": by_size(planned),
     }
 
 
-def _texts(sources: Mapping[str, str], calls: pd.DataFrame) -> dict[str, str]:
-    """The sources of kernels that are listed."""
-    return {name: sources[name] for name in calls["source"].unique() if name in sources}
-
-
-def _interface(subject: Subject) -> dict[str, list[str]]:
+def _interface(subject: ReportSubject) -> dict[str, list[str]]:
     routine = subject.program.routines["main"]
     pairs = zip(subject.program.outputs, routine.fn.results, strict=True)
     return {

@@ -17,7 +17,7 @@ from bucketize.inspect.roofline import Roofline
 from bucketize.log.environment import here
 from bucketize.op import Array
 from bucketize.progress import Tell
-from bucketize.report.subject import REFUSALS, Subject
+from bucketize.report.subject import REFUSALS, ReportSubject
 from bucketize.table import pairs
 from bucketize.types import Sizes
 
@@ -29,7 +29,7 @@ POINTS = 9
 """Sizes of each symbol that memory is told at."""
 
 
-def warmed(subject: Subject, tell: Tell | None) -> pd.DataFrame:
+def warmed(subject: ReportSubject, tell: Tell | None) -> pd.DataFrame:
     """Run each clone once, those first that are asked for most, as `Executable.warm_up` does.
 
     Returns:
@@ -53,7 +53,7 @@ def warmed(subject: Subject, tell: Tell | None) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["clone", "first_s"])
 
 
-def profiles(subject: Subject, inputs: Inputs, tell: Tell | None) -> dict[str, pd.DataFrame]:
+def profiles(subject: ReportSubject, inputs: Inputs, tell: Tell | None) -> dict[str, pd.DataFrame]:
     """By sizes, the frame of `Executable.profile`."""
     exe = subject.executable
     frames: dict[str, pd.DataFrame] = {}
@@ -77,8 +77,8 @@ def wholes(of: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     rows = []
     for sizes, frame in of.items():
         roof = frame.attrs["roofline"]
-        told = {n: frame.attrs[n] for n in ("whole_s", "whole_iqr_s", "predicted_s")}
-        rows.append({"sizes": sizes, **told, **asdict(roof), "ridge": roof.ridge})
+        facts = {n: frame.attrs[n] for n in ("whole_s", "whole_iqr_s", "predicted_s")}
+        rows.append({"sizes": sizes, **facts, **asdict(roof), "ridge": roof.ridge})
     return pd.DataFrame(rows)
 
 
@@ -87,7 +87,7 @@ def doubts(of: Mapping[str, pd.DataFrame]) -> list[str]:
     return list(dict.fromkeys(d for frame in of.values() for d in frame.attrs["machine"].doubts))
 
 
-def memory(subject: Subject) -> pd.DataFrame:
+def memory(subject: ReportSubject) -> pd.DataFrame:
     """What calls take of memory, as `Executable.memory` tells it.
 
     Returns:
@@ -96,9 +96,9 @@ def memory(subject: Subject) -> pd.DataFrame:
 
     """
     rows = [
-        {"symbol": name, "size": sizes[name], "sizes": pairs(sizes), **told}
+        {"symbol": name, "size": sizes[name], "sizes": pairs(sizes), **facts}
         for name in subject.symbols
-        for sizes, told in _memories(subject, subject.grid(name, subject.points[0], POINTS))
+        for sizes, facts in _memories(subject, subject.grid(name, subject.points[0], POINTS))
     ]
     if not subject.symbols:
         rows = [{"symbol": "", "size": 0, "sizes": "", **m} for _, m in _memories(subject, [{}])]
@@ -106,16 +106,18 @@ def memory(subject: Subject) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names)
 
 
-def _memories(subject: Subject, points: Sequence[Sizes]) -> list[tuple[Sizes, dict[str, Any]]]:
-    told = []
+def _memories(
+    subject: ReportSubject, points: Sequence[Sizes]
+) -> list[tuple[Sizes, dict[str, Any]]]:
+    facts = []
     for sizes in points:
         with suppress(*REFUSALS):
             its = subject.executable.memory(**sizes)
-            told.append((sizes, {n: v for n, v in asdict(its).items() if n != "unknown"}))
-    return told
+            facts.append((sizes, {n: v for n, v in asdict(its).items() if n != "unknown"}))
+    return facts
 
 
-def environment(subject: Subject) -> pd.DataFrame:
+def environment(subject: ReportSubject) -> pd.DataFrame:
     """Where this was made: name, value."""
     rows = {
         **asdict(here()),
@@ -127,7 +129,7 @@ def environment(subject: Subject) -> pd.DataFrame:
     return pd.DataFrame(pairs_)
 
 
-def counts(subject: Subject) -> pd.DataFrame:
+def counts(subject: ReportSubject) -> pd.DataFrame:
     """What compiling came to: the fields of `Executable.counts`, in one row."""
     its = asdict(subject.executable.counts)
     host = ", ".join(f"{n} x {op}" for op, n in its.pop("host").items())

@@ -61,7 +61,7 @@ TEXTS = {"text", "code", "name", "schedule", "yes", "listing"}
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A cell of a table: what is shown, all of it where that is less, where it leads to."""
 
     text: str
@@ -84,14 +84,14 @@ class Head:
         """Its class in the page."""
         return self.kind if self.kind in TEXTS else "number"
 
-    def cell(self, value: Any) -> Cell:
+    def cell(self, value: Any) -> TableCell:
         """What a value looks like."""
         if _is_missing(value):
-            return Cell(MISSING)
+            return TableCell(MISSING)
         text = FORMATS[self.kind](value)
         if self.kind == "listing" and value <= LISTED:
-            return Cell(text, link=f"#listing-{value}")
-        return Cell(text, str(value) if self.kind == "name" and text != value else "")
+            return TableCell(text, link=f"#listing-{value}")
+        return TableCell(text, str(value) if self.kind == "name" and text != value else "")
 
 
 def _is_empty(value: Any) -> bool:
@@ -118,7 +118,7 @@ class Sheet:
         return [h for h in self.columns if not self.frame[h.name].map(_is_empty).all()]
 
     @property
-    def rows(self) -> list[list[Cell]]:
+    def rows(self) -> list[list[TableCell]]:
         """The cells that are shown."""
         part = self.frame.head(MOST)
         columns = [[h.cell(v) for v in part[h.name].tolist()] for h in self.heads]
@@ -145,7 +145,7 @@ class Picture:
 
 
 @dataclass(frozen=True, eq=False)
-class Section:
+class PageSection:
     """A section: words, pictures, tables, or what to give to have it."""
 
     name: str

@@ -9,16 +9,16 @@ import pandas as pd
 from bucketize.report import charts
 from bucketize.report.graph import drawing
 from bucketize.report.report import ModelReport
-from bucketize.report.section import Head, Picture, Section, Sheet
+from bucketize.report.section import Head, PageSection, Picture, Sheet, megabytes
 from bucketize.table import several
 
 
-def sections(of: ModelReport) -> list[Section]:
+def sections(of: ModelReport) -> list[PageSection]:
     """All of them, in the order of reading."""
     return [make(of) for make in ORDER]
 
 
-def _kernels(of: ModelReport) -> Section:
+def _kernels(of: ModelReport) -> PageSection:
     heads = [
         Head("clone", "clone", "code"),
         Head("listing", "runs", "listing"),
@@ -51,7 +51,7 @@ def _kernels(of: ModelReport) -> Section:
         "their models expect, and the rest is the call itself. Open one for its schedule, its "
         "operators and its text."
     )
-    return Section("kernels", "What runs", text, parts, special="kernels")
+    return PageSection("kernels", "What runs", text, parts, special="kernels")
 
 
 def graph_of(of: ModelReport) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -63,12 +63,12 @@ def graph_of(of: ModelReport) -> tuple[pd.DataFrame, pd.DataFrame]:
     return nodes.assign(anchor=anchors), lines
 
 
-def _decisions(of: ModelReport) -> Section:
+def _decisions(of: ModelReport) -> PageSection:
     frame = of.frames["decisions"]
     if frame.empty:
         clones = len(of.frames["clones"])
         why = "sizes decide nothing: there is one clone" if clones == 1 else "the tree is too large"
-        return Section(
+        return PageSection(
             "decisions", "How sizes choose a clone", wanted=f"{why}; buckets come by -d."
         )
     text = "A call goes down this tree by the sizes of its inputs, to the clone that serves them."
@@ -80,7 +80,7 @@ def _decisions(of: ModelReport) -> Section:
         if has_requests:
             caption += " A dot is a size that comes, as large as its requests."
         parts.append(Picture(f"Buckets over {' and '.join(symbols)}", caption, picture))
-    return Section("decisions", "How sizes choose a clone", text, parts, special="decisions")
+    return PageSection("decisions", "How sizes choose a clone", text, parts, special="decisions")
 
 
 def two_symbols(of: ModelReport) -> tuple[str, str] | None:
@@ -89,12 +89,12 @@ def two_symbols(of: ModelReport) -> tuple[str, str] | None:
     return (str(counts.index[0]), str(counts.index[1])) if len(counts) > 1 else None
 
 
-def _traffic(of: ModelReport) -> Section:
+def _traffic(of: ModelReport) -> PageSection:
     title, frame = "Which sizes come", of.frames["traffic"]
     cut = set(of.frames["cuts"]["symbol"])
     if frame.empty:
         how = "Give the sizes of requests: --traffic requests.csv, as exe.traffic.write() makes it."
-        return Section("traffic", title, wanted=how)
+        return PageSection("traffic", title, wanted=how)
     heads = [
         Head("symbol", "symbol", "code"),
         Head("size", "from", "count"),
@@ -111,7 +111,7 @@ def _traffic(of: ModelReport) -> Section:
         for symbol, rows in _by(frame, "symbol")
         if len(rows) > 1
     ]
-    return Section("traffic", title, "The requests that were given.", parts)
+    return PageSection("traffic", title, "The requests that were given.", parts)
 
 
 def _by(frame: pd.DataFrame, name: str) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -120,7 +120,7 @@ def _by(frame: pd.DataFrame, name: str) -> Iterator[tuple[str, pd.DataFrame]]:
     return ((text, frame[frame[name] == text]) for text in texts)
 
 
-def _costs(of: ModelReport) -> Section:
+def _costs(of: ModelReport) -> PageSection:
     cut = set(of.frames["cuts"]["symbol"])
     heads = [
         Head("sizes", "sizes", "code"),
@@ -138,15 +138,15 @@ def _costs(of: ModelReport) -> Section:
     ]
     if not parts:
         how = "The model has no dynamic dimension: --dim N=1..32 makes one of an exported batch."
-        return Section("costs", "What a size costs", wanted=how)
+        return PageSection("costs", "What a size costs", wanted=how)
     text = "What a call takes over its sizes, by the models of its kernels: nothing is timed here."
-    return Section("costs", "What a size costs", text, parts)
+    return PageSection("costs", "What a size costs", text, parts)
 
 
-def _implementations(of: ModelReport) -> Section:
+def _implementations(of: ModelReport) -> PageSection:
     title, frame = "Which kernel for which size", of.frames["implementations"]
     if frame.empty:
-        return Section(
+        return PageSection(
             "implementations", title, wanted="No costly kernel has a choice that depends on sizes."
         )
     heads = [
@@ -170,14 +170,14 @@ def _implementations(of: ModelReport) -> Section:
         "The costliest kernels that can be computed in several ways, by the models; where lines "
         "cross, another way is better."
     )
-    return Section("implementations", title, text, parts)
+    return PageSection("implementations", title, text, parts)
 
 
-def _frontier(of: ModelReport) -> Section:
+def _frontier(of: ModelReport) -> PageSection:
     title, frame = "What more clones would save", of.frames["frontier"]
     if frame.empty:
         how = "Give --partition, which asks the models what 1, 2, ... clones would come to."
-        return Section("frontier", title, wanted=how)
+        return PageSection("frontier", title, wanted=how)
     heads = [
         Head("clones", "clones", "count"),
         Head("seconds", "expected", "seconds"),
@@ -186,8 +186,8 @@ def _frontier(of: ModelReport) -> Section:
         Head("compile_s", "compile", "seconds"),
         Head("weight_bytes", "weights", "bytes"),
         Head("kernels", "kernels", "count"),
-        Head("chosen", "chosen", "yes"),
-        Head("text", "buckets", "code"),
+        Head("which", "which"),
+        Head("buckets", "buckets", "code"),
     ]
     parts: list[Picture | Sheet] = []
     if len(frame) > 1:
@@ -195,12 +195,14 @@ def _frontier(of: ModelReport) -> Section:
         parts += [
             Picture(
                 f"Time over {label}",
-                "A dot is the best partition of so many clones; the other colour is what to take.",
+                "A dot is the best partition of so many clones; 'here' are those of this program.",
                 charts.frontier(column, label, scale),
             )
             for column, (label, scale) in views.items()
         ]
-    parts.append(Sheet("The best partition of each number of clones.", frame, heads))
+    parts.append(
+        Sheet("The best partition of each number of clones, and those here.", frame, heads)
+    )
     parts += [
         Picture(
             f"What is lost over {symbol}",
@@ -210,13 +212,13 @@ def _frontier(of: ModelReport) -> Section:
         for symbol in map(str, of.frames["by_size"])
         if symbol not in ("share", *TAKEN)
     ]
-    return Section("frontier", title, f"By the models of the kernels {of.verdict}.", parts)
+    return PageSection("frontier", title, f"By the models of the kernels {of.verdict}.", parts)
 
 
 TAKEN = ("one_clone_s", "chosen_s", "oracle_s")
 
 
-def _layers(of: ModelReport) -> Section:
+def _layers(of: ModelReport) -> PageSection:
     heads = [
         Head("name", "nodes", "name"),
         Head("op", "operators", "name"),
@@ -243,16 +245,16 @@ def _layers(of: ModelReport) -> Section:
             ),
             Sheet(f"Kernels{at}, in order.", rows, heads),
         ]
-    return Section(
+    return PageSection(
         "layers", "Where the time goes", "Measured kernel by kernel, here and now.", parts
     )
 
 
-def _against(of: ModelReport) -> Section:
+def _against(of: ModelReport) -> PageSection:
     title = "Beside another program or engine"
     if "versus" not in of.frames:
         how = "Give another program, --against other.bkt, or an engine, --engine onnxruntime."
-        return Section("against", title, wanted=how)
+        return PageSection("against", title, wanted=how)
     whole = [
         Head("sizes", "sizes", "code"),
         Head("engine", "engine"),
@@ -286,18 +288,18 @@ def _against(of: ModelReport) -> Section:
             Sheet(f"Layers{at}, what gains most first.", ordered, heads),
         ]
     text = "Kernels that compute the same nodes of the model are beside each other, fused or not."
-    return Section("against", title, text, parts)
+    return PageSection("against", title, text, parts)
 
 
-def _search(of: ModelReport) -> Section:
+def _search(of: ModelReport) -> PageSection:
     title = "How schedules were found"
     if "progress" not in of.frames:
         how = "Give a tuning log: bucketize tune MODEL --log trials.csv, then --log trials.csv."
-        return Section("search", title, wanted=how)
+        return PageSection("search", title, wanted=how)
     frame = of.frames["progress"]
     if frame.empty:
         others = ", ".join(of.frames["trials"]["model"]) or "nothing"
-        return Section(
+        return PageSection(
             "search", title, wanted=f"The log has no trial of {of.name}, but of {others}."
         )
     best = [
@@ -331,27 +333,27 @@ def _search(of: ModelReport) -> Section:
     text = (
         f"The log has {tasks} of this model, of which {several(len(frame), 'schedule')} were timed."
     )
-    return Section("search", title, text, parts)
+    return PageSection("search", title, text, parts)
 
 
-def _failures(of: ModelReport) -> Section:
+def _failures(of: ModelReport) -> PageSection:
     title = "What failed"
     if "failures" not in of.frames:
-        return Section("failures", title, wanted="A tuning log tells it: --log trials.csv.")
+        return PageSection("failures", title, wanted="A tuning log tells it: --log trials.csv.")
     if of.frames["failures"].empty:
-        return Section("failures", title, "No trial of this model failed.")
+        return PageSection("failures", title, "No trial of this model failed.")
     heads = [
         Head("op", "operators", "code"),
         Head("error_kind", "kind"),
         Head("trials", "trials", "count"),
         Head("example", "example", "code"),
     ]
-    return Section(
+    return PageSection(
         "failures", title, parts=[Sheet("Trials that failed.", of.frames["failures"], heads)]
     )
 
 
-def _warm_up(of: ModelReport) -> Section:
+def _warm_up(of: ModelReport) -> PageSection:
     compiling = [
         Head("kernels", "kernels", "count"),
         Head("built", "compiled now", "count"),
@@ -370,10 +372,10 @@ def _warm_up(of: ModelReport) -> Section:
         ),
     ]
     text = "What it takes before requests are served: compiling, and the first call of each clone."
-    return Section("warm_up", "Getting ready", text, parts)
+    return PageSection("warm_up", "Getting ready", text, parts)
 
 
-def _memory(of: ModelReport) -> Section:
+def _memory(of: ModelReport) -> PageSection:
     heads = [
         Head("sizes", "sizes", "code"),
         Head("weights", "weights", "bytes"),
@@ -382,23 +384,25 @@ def _memory(of: ModelReport) -> Section:
         Head("results", "results", "bytes"),
     ]
     frame = of.frames["memory"]
+    weights = megabytes(frame["weights"].max()) if len(frame) else "none"
     parts: list[Picture | Sheet] = [
         Picture(
             f"Memory over {symbol}",
-            "Weights are there once for all calls; the arena is between kernels.",
+            f"What a call takes beside weights, of which there are {weights}, once for all calls. "
+            "The arena is what lies between kernels.",
             charts.memory(symbol),
             Sheet(f"Memory over {symbol}.", rows, heads),
         )
         for symbol, rows in _by(frame, "symbol")
         if symbol
     ] or [Sheet("Memory of a call.", frame, heads)]
-    return Section("memory", "Memory", "What a call takes, told before it runs.", parts)
+    return PageSection("memory", "Memory", "What a call takes, told before it runs.", parts)
 
 
-def _environment(of: ModelReport) -> Section:
+def _environment(of: ModelReport) -> PageSection:
     heads = [Head("name", "what"), Head("value", "value", "code")]
     sheet = Sheet("Versions and machine.", of.frames["environment"], heads)
-    return Section("environment", "Where this was made", parts=[sheet])
+    return PageSection("environment", "Where this was made", parts=[sheet])
 
 
 ORDER = (

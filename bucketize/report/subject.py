@@ -15,7 +15,6 @@ from bucketize.executable import Executable
 from bucketize.inspect.predict import Prediction, predictions
 from bucketize.kernel.typical import between
 from bucketize.partition.partition import check_request
-from bucketize.partition.value import Partition
 from bucketize.program.program import Program
 from bucketize.traffic.value import Traffic
 from bucketize.types import Sizes, Symbol
@@ -29,13 +28,12 @@ REFUSALS = (NoBucketError, ShapeError, TypeRelError)
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class ReportSubject:
     """An executable, and what was given with it."""
 
     executable: Executable
     name: str
     traffic: Traffic | None = None
-    partition: Partition | None = None
     given: Sequence[Mapping[str, int]] = field(default_factory=tuple)
     """Sizes that were asked for; none: one is chosen."""
 
@@ -46,7 +44,7 @@ class Subject:
 
     @cached_property
     def symbols(self) -> dict[str, Symbol]:
-        """Those of the inputs."""
+        """The symbols of the inputs."""
         params = self.program.routines.params("main")
         return {s.name: s for p in params for s in p.type.symbols()}
 
@@ -116,8 +114,8 @@ class Subject:
 
     def _bucket(self, clone: str | None) -> Bucket:
         """The bucket of a clone; none of what is no clone."""
-        known = self.program.clones.get(clone or "")
-        return {} if known is None else dict(known.bucket)
+        its = self.program.clones.get(clone or "")
+        return {} if its is None else dict(its.bucket)
 
     def inside(self, clone: str) -> Iterator[Sizes]:
         """Sizes of a clone: that of most requests, the middle of its bucket, rising ones."""
@@ -134,11 +132,11 @@ class Subject:
         """What calls are expected to take; sizes that are refused are left out."""
         with suppress(*REFUSALS):  # kernels are asked once for all, if none is
             return list(zip(points, predictions(self.program, points), strict=True))
-        told = []
+        pairs = []
         for sizes in points:
             with suppress(*REFUSALS):
-                told.append((sizes, predictions(self.program, [sizes])[0]))
-        return told
+                pairs.append((sizes, predictions(self.program, [sizes])[0]))
+        return pairs
 
     def grid(self, name: str, base: Sizes, count: int = SIZES) -> list[Sizes]:
         """Sizes that differ by one symbol, geometrically between its ends."""

@@ -70,8 +70,8 @@ def chosen(of: ModelReport) -> str:
     tuned, every = int(calls["tuned"].sum()), int(calls["kernels"].sum())
     by = f"{tuned} of {every} kernel calls run on schedules that tuning found"
     kernels = several(int(compiling["kernels"]), "distinct kernel")
-    found = by if tuned else "all schedules are defaults, which a model of costs chooses"
-    return f"It was compiled as {each}{alike}, of {kernels}; {found}."
+    schedules = by if tuned else "all schedules are defaults, which a model of costs chooses"
+    return f"It was compiled as {each}{alike}, of {kernels}; {schedules}."
 
 
 def costs(of: ModelReport) -> Iterator[str]:
@@ -101,12 +101,12 @@ def _keeps(memory: pd.DataFrame) -> str:
 def _ready(of: ModelReport) -> str:
     compiling, first = of.frames["compiling"].iloc[0], of.frames["warm_up"]["first_s"]
     if not compiling["seconds"]:
-        made = "It was loaded, not compiled"
+        getting = "It was loaded, not compiled"
     else:
         cached = int(compiling["kernels"] - compiling["built"])
         kept = f" ({several(cached, 'kernel')} came from the cache)" if cached else ""
-        made = f"Compiling took {milliseconds(compiling['seconds'])}{kept}"
-    return f"{made}; the first calls of all clones took {milliseconds(first.sum())}."
+        getting = f"Compiling took {milliseconds(compiling['seconds'])}{kept}"
+    return f"{getting}; the first calls of all clones took {milliseconds(first.sum())}."
 
 
 def compared(of: ModelReport) -> Iterator[str]:
@@ -167,7 +167,7 @@ def _about_clones(of: ModelReport) -> Iterator[NextStep]:
     frontier, clones = of.frames["frontier"], len(of.frames["clones"])
     if frontier.empty:
         return
-    best = int(frontier.loc[frontier["chosen"], "clones"].iloc[0])
+    best = int(frontier.loc[frontier["which"] == "chosen", "clones"].iloc[0])
     if best < clones and best == 1:
         yield NextStep(f"Leave out -d: one clone is expected to be as good as these {clones}.")
     elif best != clones:

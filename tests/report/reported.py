@@ -41,7 +41,7 @@ def log() -> Path:
         {"schedule": '{"mr": 8}', "schedule_hash": "c", "error": HOSTILE, **failed},
     ]
     for row in rows:
-        append(path, trial(model=HOSTILE, baseline_s=2e-3, **row))
+        append(path, trial(model=HOSTILE, template="matmul", baseline_s=2e-3, **row))
     return path
 
 
@@ -54,7 +54,7 @@ def whole() -> ModelReport:
         sizes=[{"N": 3}],
         log=log(),
         traffic=TRAFFIC,
-        partition=bucketize.partition(module(), TRAFFIC),
+        partition=True,
         against=bucketize.compile(module(), lazy=True),
     )
 

@@ -64,11 +64,27 @@ def test_costs_over_sizes_are_predictions() -> None:
 
 
 def test_the_frontier_is_that_of_the_partition() -> None:
-    its, frame = bucketize.partition(module(), TRAFFIC), whole().frames["frontier"]
-    assert list(frame["seconds"]) == [f.seconds for f in its.frontier]
-    assert list(frame["weight_bytes"]) == [f.weight_bytes for f in its.frontier]
-    assert list(frame["chosen"]) == [f == its.chosen for f in its.frontier]
+    every = bucketize.partition(module(), TRAFFIC, worth=0.0).frontier
+    rows = whole().frames["frontier"].set_index("which")
+    assert list(rows["seconds"].drop("here")) == [f.seconds for f in every]
+    assert list(rows["weight_bytes"].drop("here")) == [f.weight_bytes for f in every]
+    its = bucketize.partition(module(), TRAFFIC)
+    assert rows.loc["chosen", "seconds"] == its.chosen.seconds
     assert whole().verdict == str(its)
+    assert list(whole().frames["by_size"]["oracle_s"]) == list(its.by_size["oracle_s"])
+
+
+def test_clones_that_there_are_stand_beside_the_frontier() -> None:
+    here = whole().frames["frontier"].set_index("which").loc["here"]
+    now = bucketize.drift(executable().module, TRAFFIC, TRAFFIC).now
+    assert (here["clones"], here["seconds"]) == (6, now.seconds)
+
+
+def test_a_partition_needs_the_module(tmp_path: Path) -> None:
+    bucketize.compile(module()).save(tmp_path / "mlp.bkt")
+    exe = bucketize.load(tmp_path / "mlp.bkt", trusted=True)
+    with pytest.raises(ArgumentError, match="a program that was loaded has no module to ask"):
+        bucketize.report(exe, partition=True)
 
 
 def test_the_search_is_what_analysis_makes_of_the_log() -> None:

@@ -16,7 +16,6 @@ from bucketize.cli.command.run import NOT_OF_MODELS, NOT_OF_SAVED, how, opened
 from bucketize.cli.echo import echo
 from bucketize.cli.model import (
     Model,
-    NamedModel,
     compiled,
     dispatched,
     is_saved,
@@ -30,7 +29,6 @@ from bucketize.progress import progress_bar
 
 if TYPE_CHECKING:
     from bucketize.executable import Executable
-    from bucketize.partition.value import Partition
 
 
 @click.command(short_help="Write a page about MODEL: what runs, what it costs, why.")
@@ -65,7 +63,6 @@ def report(
     bounds: list[parameter.Bound],
     output: Path | None,
     traffic: str | None,
-    planned: bool,
     against: Path | None,
     **options: Any,
 ) -> None:
@@ -88,15 +85,16 @@ def report(
     parameter.check_writable(path)
     requests = None if traffic is None else read_traffic(traffic)
     given = load_inputs(options["inputs"])
-    loaded, exe, partition = ready(model, bounds, planned, requests, options)
+    loaded, exe = ready(model, bounds, options)
     points = sizes_at(loaded, options["points"]) if options["points"] else []
-    what = {"sizes": points, "log": options["log"], "traffic": requests, "partition": partition}
+    what = {"sizes": points, "log": options["log"], "partition": options["planned"]}
     with rival(model, against, options) as other:
         its = reported(
             exe,
             name=name_of(model),
             inputs=lambda sizes: loaded.inputs(dict(sizes), given),
             progress=True,
+            traffic=requests,
             **what,
             **other,
         )
@@ -111,8 +109,11 @@ def check_rival(model: str, against: Path | None, options: dict[str, Any]) -> No
         raise click.UsageError("--against and --engine are two things to compare with: give one")
     if options["engine"] and is_saved(model):
         raise click.UsageError(f"{options['engine']} reads a model, and {model} is a program")
+    if is_saved(model) and options["planned"]:
+        raise click.UsageError("--partition asks models of a model, and MODEL is a program")
     if is_saved(model):
-        parameter.refuse(f"{model} is a saved program", NOT_OF_SAVED)
+        others = {name: why for name, why in NOT_OF_SAVED.items() if name != "log"}
+        parameter.refuse(f"{model} is a saved program", others)
     elif not against:
         parameter.refuse("no saved program is given", NOT_OF_MODELS)
 
@@ -130,23 +131,12 @@ def rival(model: str, against: Path | None, options: dict[str, Any]) -> Iterator
 
 
 def ready(
-    model: str, bounds: list[parameter.Bound], planned: bool, requests: Any, options: dict[str, Any]
-) -> tuple[Model, Executable, Partition | None]:
-    """MODEL, what runs it, all of its clones compiled, and the partition that is asked for."""
+    model: str, bounds: list[parameter.Bound], options: dict[str, Any]
+) -> tuple[Model, Executable]:
+    """MODEL, and what runs it, all of its clones compiled."""
     if is_saved(model):
-        if planned:
-            raise click.UsageError("--partition asks models of a model, and MODEL is a program")
         exe = opened(model, options)
-        return Model(exe.program.routines["main"].params), exe, None
+        return Model(exe.program.routines["main"].params), exe
     loaded = load_model(model, bounds)
     tell_hints(loaded)
-    exe = compiled(dispatched(loaded, options), **how(options))
-    return loaded, exe, partitioned(loaded, requests, options) if planned else None
-
-
-def partitioned(loaded: NamedModel, requests: Any, options: dict[str, Any]) -> Partition:
-    """What the models say of other numbers of clones."""
-    from bucketize.partition.partition import partition
-
-    with progress_bar("partitioning"):
-        return partition(loaded.module, requests, log=options["log"], threads=options["threads"])
+    return loaded, compiled(dispatched(loaded, options), **how(options))
