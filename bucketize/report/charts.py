@@ -83,7 +83,7 @@ def _size(symbol: str) -> alt.X:
 
 def _begins(symbol: str) -> Chart:
     """A line where each bucket begins."""
-    marks = chart("cuts", symbol).mark_rule(strokeDash=[4, 3])
+    marks = chart("cuts", symbol).mark_rule(strokeDash=[4, 3], clip=True)
     return marks.encode(x="size:Q", tooltip=[alt.Tooltip("size:Q", title="a bucket begins at")])
 
 
@@ -104,14 +104,14 @@ def _cut(of: Chart, symbol: str, is_cut: bool) -> Chart:
     return (of + _begins(symbol) if is_cut else alt.layer(of)).properties(height=HEIGHT)
 
 
-def requests(symbol: str, is_cut: bool) -> Chart:
-    """Requests by size, and where buckets begin."""
+def requests(symbol: str, is_cut: bool, ends: tuple[int, int]) -> Chart:
+    """Requests by size, from the least to the greatest, and where buckets begin."""
     bars = chart("traffic", symbol).transform_calculate(end="datum.last + 1")
     bars = bars.mark_bar(opacity=0.85).encode(
         x=alt.X(
             "size:Q",
             title=symbol,
-            scale=alt.Scale(zero=False),
+            scale=alt.Scale(domain=[int(ends[0]), int(ends[1]) + 1], nice=False),
             axis=alt.Axis(format="~d", tickCount=8),
         ),
         x2="end:Q",

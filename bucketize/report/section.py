@@ -46,6 +46,7 @@ def schedule(text: str) -> str:
 FORMATS: Mapping[str, Callable[[Any], str]] = {
     "text": str,
     "code": str,
+    "prose": str,
     "name": lambda text: shortened(text, 44),
     "schedule": schedule,
     "listing": "kernels {}".format,
@@ -57,7 +58,7 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
     "bytes": megabytes,
     "yes": lambda value: "yes" if value else "",
 }
-TEXTS = {"text", "code", "name", "schedule", "yes", "listing"}
+TEXTS = {"text", "code", "prose", "name", "schedule", "yes", "listing"}
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def _kernels(of: ModelReport) -> PageSection:
         Head("tuned", "tuned", "count"),
         Head("on_host", "on numpy", "count"),
         Head("executor", "executor"),
-        Head("arrangement", "arrangement"),
+        Head("arrangement", "arrangement", "prose"),
     ]
     frame = of.frames["clones"]
     parts: list[Picture | Sheet] = []
@@ -105,7 +105,7 @@ def _traffic(of: ModelReport) -> PageSection:
         Picture(
             f"Requests by {symbol}",
             "A bar is a size, or neighbours that were joined; dashed lines begin buckets.",
-            charts.requests(symbol, symbol in cut),
+            charts.requests(symbol, symbol in cut, (rows["size"].min(), rows["last"].max())),
             Sheet(f"Requests by {symbol}.", rows, heads),
         )
         for symbol, rows in _by(frame, "symbol")
@@ -187,11 +187,11 @@ def _frontier(of: ModelReport) -> PageSection:
         Head("weight_bytes", "weights", "bytes"),
         Head("kernels", "kernels", "count"),
         Head("which", "which"),
-        Head("buckets", "buckets", "code"),
+        Head("buckets", "buckets", "prose"),
     ]
     parts: list[Picture | Sheet] = []
-    if len(frame) > 1:
-        views = {"compile_s": ("compiling [s]", 1.0), "weight_bytes": ("weights [MiB]", 2.0**-20)}
+    views = {"compile_s": ("compiling [s]", 1.0), "weight_bytes": ("weights [MiB]", 2.0**-20)}
+    if frame["seconds"].nunique() > 1:  # else nothing is traded
         parts += [
             Picture(
                 f"Time over {label}",
@@ -199,6 +199,7 @@ def _frontier(of: ModelReport) -> PageSection:
                 charts.frontier(column, label, scale),
             )
             for column, (label, scale) in views.items()
+            if frame[column].nunique() > 1
         ]
     parts.append(
         Sheet("The best partition of each number of clones, and those here.", frame, heads)
@@ -275,7 +276,7 @@ def _against(of: ModelReport) -> PageSection:
         Head("gained_s", "gained", "seconds"),
         Head("here", "runs here", "code"),
         Head("there", "runs there", "code"),
-        Head("why", "why"),
+        Head("why", "why", "prose"),
     ]
     title = f"Beside {of.frames['versus']['engine'].iloc[1]}"
     parts: list[Picture | Sheet] = [Sheet("Whole calls, in turns.", of.frames["versus"], whole)]
@@ -315,7 +316,7 @@ def _search(of: ModelReport) -> PageSection:
     verdicts = [
         Head("function", "clone", "code"),
         Head("chosen", "tuned kernels", "count"),
-        Head("arrangement", "arrangement"),
+        Head("arrangement", "arrangement", "prose"),
         Head("ratio", "of the default", "ratio"),
         Head("ratio_low", "95 % from", "ratio"),
         Head("ratio_high", "to", "ratio"),
@@ -346,7 +347,7 @@ def _failures(of: ModelReport) -> PageSection:
         Head("op", "operators", "code"),
         Head("error_kind", "kind"),
         Head("trials", "trials", "count"),
-        Head("example", "example", "code"),
+        Head("example", "example", "prose"),
     ]
     return PageSection(
         "failures", title, parts=[Sheet("Trials that failed.", of.frames["failures"], heads)]
@@ -400,7 +401,7 @@ def _memory(of: ModelReport) -> PageSection:
 
 
 def _environment(of: ModelReport) -> PageSection:
-    heads = [Head("name", "what"), Head("value", "value", "code")]
+    heads = [Head("name", "what"), Head("value", "value", "prose")]
     sheet = Sheet("Versions and machine.", of.frames["environment"], heads)
     return PageSection("environment", "Where this was made", parts=[sheet])
 
