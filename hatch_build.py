@@ -26,6 +26,7 @@ WHOLE = (
     "bucketize/link/native",
 )  # found by name; read, to tell one build from another
 RUNTIME = "bucketize-runtime"
+KINDS = (".py", ".typed", ".csv", ".binpb", ".proto", ".html", ".css", ".js")
 
 
 def runtime_files(root: Path) -> set[Path]:
@@ -66,8 +67,7 @@ class CustomBuildHook(BuildHookInterface[Any]):
         if version == "editable":  # the whole tree is there
             return
         of_runtime = runtime_files(ROOT)
-        suffixes = (".py", ".typed", ".csv", ".binpb", ".proto")
-        package = {f for f in (ROOT / "bucketize").rglob("*") if f.suffix in suffixes}
+        package = {f for f in (ROOT / "bucketize").rglob("*") if f.suffix in KINDS}
         is_runtime = self.metadata.name == RUNTIME
         chosen = of_runtime if is_runtime else package - of_runtime
         build_data["force_include"] |= {str(f): str(f.relative_to(ROOT)) for f in sorted(chosen)}

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from bucketize.partition.partition import partition
     from bucketize.poison import check_padding
     from bucketize.ragged.ragged import ragged
+    from bucketize.report.report import report
     from bucketize.text import show
     from bucketize.traffic.drift import DriftWatch
     from bucketize.traffic.value import Traffic
@@ -64,6 +65,7 @@ _HOMES = {
     "optimize": "bucketize.optimize.optimize",
     "partition": "bucketize.partition.partition",
     "ragged": "bucketize.ragged.ragged",
+    "report": "bucketize.report.report",
     "show": "bucketize.text",
     "specialise": "bucketize.dispatch.specialise",
     "to_onnx": "bucketize.onnx",
@@ -114,6 +116,7 @@ __all__ = [
     "optimize",
     "partition",
     "ragged",
+    "report",
     "show",
     "specialise",
     "to_onnx",

@@ -51,6 +51,7 @@ LAYERS = [
     ["integrations"],
     ["analysis"],
     ["optimize"],
+    ["report"],
     ["serve"],
     ["zoo"],
     ["cli"],

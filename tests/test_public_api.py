@@ -68,6 +68,7 @@ PROMISED = {
     "optimize",
     "partition",
     "ragged",
+    "report",
     "show",
     "specialise",
     "to_onnx",

@@ -33,6 +33,7 @@ from bucketize.analysis.trace import chrome_trace
 if TYPE_CHECKING:
     from bucketize.analysis.benchmark import bench
     from bucketize.analysis.engines import ENGINES, Session, session
+    from bucketize.analysis.layers import engine_layers
     from bucketize.analysis.tradeoff import Case, measure_trade_off
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "buckets",
     "chrome_trace",
     "confirmed",
+    "engine_layers",
     "failures",
     "importance",
     "knobs",
@@ -64,6 +66,7 @@ __all__ = [
 # What measures needs the compiler, which who reads a log does not.
 _HOMES = {
     "bench": "benchmark",
+    "engine_layers": "layers",
     **dict.fromkeys(("ENGINES", "Session", "session"), "engines"),
     **dict.fromkeys(("Case", "measure_trade_off"), "tradeoff"),
 }

@@ -174,7 +174,8 @@ def _quiet() -> Iterator[None]:
 # --- adapters ------------------------------------------------------------------------------------
 
 
-def _onnxruntime(model: Path, threads: int) -> tuple[Run, str]:
+def ort_options(threads: int) -> Any:
+    """How onnxruntime runs best, as its own `SessionOptions`."""
     ort: Any = importlib.import_module("onnxruntime")
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
@@ -182,7 +183,12 @@ def _onnxruntime(model: Path, threads: int) -> tuple[Run, str]:
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     # its threads would go on spinning while the next engine has its turn
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return options
+
+
+def _onnxruntime(model: Path, threads: int) -> tuple[Run, str]:
+    ort: Any = importlib.import_module("onnxruntime")
+    session = ort.InferenceSession(model, ort_options(threads), providers=["CPUExecutionProvider"])
     return (
         lambda inputs: session.run(None, dict(inputs)),
         "all graph optimisations, no spinning after runs",

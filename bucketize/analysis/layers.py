@@ -1,0 +1,113 @@
+"""What other engines take layer by layer, as far as they tell."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import tempfile
+from bisect import bisect_right
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pandas as pd
+
+from bucketize.analysis.engines import engine_of, ort_options
+from bucketize.errors import EngineError, unknown_name
+from bucketize.op import Array
+
+TELLING = ("onnxruntime",)
+"""Engines that tell."""
+KERNEL = "_kernel_time"
+"""How the names of events end that are kernels."""
+BLOCKED, FUSED = "_nchwc", "fused "
+"""What onnxruntime makes of names: of tensors that convolutions write in blocks of channels, and of
+nodes that an activation went into."""
+
+
+def engine_layers(
+    engine: str,
+    model: str | Path,
+    inputs: Mapping[str, Array],
+    threads: int = 1,
+    *,
+    repetitions: int = 20,
+) -> pd.DataFrame:
+    """What each layer of an engine takes, by its own profiler.
+
+    Args:
+        engine: its name: "onnxruntime".
+        model: the path of an ONNX file.
+        inputs: arrays by the name of the input.
+        threads: that it may use.
+        repetitions: calls that are timed, after one that is not.
+
+    Returns:
+        A row for each node that is left after the engine's fusions, in order: name (that of the
+        model's node, where the engine has kept it), op, time_s (the median; a node in a loop counts
+        as often as it runs).
+
+    Raises:
+        EngineError: the engine is not installed, or does not run the model.
+        UnknownNameError: it tells no times of layers.
+
+    """
+    if engine not in TELLING:
+        raise unknown_name("engine that tells times of layers", engine, TELLING)
+    engine_of(engine)
+    path = Path(model)
+    try:
+        events = _events(path, inputs, threads, repetitions + 1)
+    except Exception as e:  # whatever the engine raises
+        raise EngineError(f"{engine} does not run {path.name}: {e}") from e
+    frame = _frame(events, _writers(path))
+    timed = frame[frame["call"] > 1]  # the first is colder than those that follow
+    each = timed.groupby(["call", "name", "op"], sort=False)["time_s"].sum()
+    medians = each.groupby(["name", "op"], sort=False).median()
+    return medians.reset_index()
+
+
+def _events(
+    model: Path, inputs: Mapping[str, Array], threads: int, calls: int
+) -> list[dict[str, Any]]:
+    """What onnxruntime's profiler writes of some calls."""
+    ort: Any = importlib.import_module("onnxruntime")
+    with tempfile.TemporaryDirectory() as folder:
+        options = ort_options(threads)
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(folder) / "profile")
+        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        for _ in range(calls):
+            session.run(None, dict(inputs))
+        events: list[dict[str, Any]] = json.loads(Path(session.end_profiling()).read_text())
+        return events
+
+
+def _writers(model: Path) -> dict[str, str]:
+    """By the name of a tensor the node that writes it."""
+    graph = onnx.load(model, load_external_data=False).graph
+    return {out: node.name for node in graph.node for out in node.output if node.name}
+
+
+def _frame(events: list[dict[str, Any]], writers: Mapping[str, str]) -> pd.DataFrame:
+    """The kernels in the order in which they ran, with the number of their call."""
+    begun = sorted(e["ts"] for e in events if e["name"] == "model_run")
+    kernels = [e for e in events if e["cat"] == "Node" and e["name"].endswith(KERNEL)]
+    rows = [
+        {
+            "call": bisect_right(begun, e["ts"]),
+            "name": _name(e["name"].removesuffix(KERNEL), writers),
+            "op": e["args"]["op_name"],
+            "time_s": e["dur"] / 1e6,
+        }
+        for e in sorted(kernels, key=lambda e: e["ts"])
+    ]
+    return pd.DataFrame(rows, columns=["call", "name", "op", "time_s"])
+
+
+def _name(name: str, writers: Mapping[str, str]) -> str:
+    """The node's name, without what the engine put to it."""
+    name = name.removeprefix(FUSED)
+    tensor = name.removesuffix(BLOCKED)
+    return writers.get(tensor, name) if tensor != name else name
