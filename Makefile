@@ -15,7 +15,7 @@ CHECK  := layers types text ir op_laws semantics dispatch dispatchers decision_t
 
 export BUCKETIZE_TARGET := $(TARGET)
 
-.PHONY: help demo notebooks test test-all test-arm64 check fuzz dist mutate lint format bench clean
+.PHONY: help demo notebooks recording test test-all test-arm64 check fuzz dist mutate lint format bench clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -26,6 +26,9 @@ demo: $(READY) ## one program at any size: a net over images, an encoder over re
 
 notebooks: $(READY) ## run examples/*.ipynb and keep what they show, but for times
 	@$(BIN)/python examples/notebooks.py
+
+recording: $(READY) ## docs/recording: a few commands in a terminal, as they run
+	@docs/recording/record.sh
 
 test: lint ## everything that CI runs: lint, types, size table, tests (TARGET=avx2: with narrower vectors)
 	@$(BIN)/python benchmarks/size_table.py
