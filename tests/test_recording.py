@@ -27,5 +27,7 @@ def test_the_recording_is_of_the_script() -> None:
 
 def test_the_picture_is_of_the_recording() -> None:
     root = ElementTree.parse(HERE / "session.svg").getroot()
-    texts = {"".join(e.itertext()).replace("\xa0", " ") for e in root.iter() if e.tag[-4:] == "text"}
+    texts = {
+        "".join(e.itertext()).replace("\xa0", " ") for e in root.iter() if e.tag[-4:] == "text"
+    }
     assert any("bucketize run zoo:mlp -d log --at N=3 --explain" in text for text in texts)

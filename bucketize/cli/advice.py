@@ -12,8 +12,9 @@ from bucketize.cli.table import fitting, records
 if TYPE_CHECKING:
     import pandas as pd
 
-BUSY = 0.05
-"""Half the distance of the quartiles of a ratio beyond which nothing is claimed."""
+BUSY, CLEAR = 0.05, 2.0
+"""Half the distance of the quartiles of a ratio beyond which nothing is claimed, unless the
+ratio is so many times as far from 1."""
 LIMIT = "a program for each size"
 """A yardstick: who knows all sizes beforehand needs no buckets. It is never advised."""
 Row = Mapping[Any, Any]
@@ -22,7 +23,8 @@ Row = Mapping[Any, Any]
 def judged(row: Row) -> str:
     """`faster` or `slower` beyond the noise, `same`, or `unclear` where that is too great."""
     half = (row["mean_slowdown_q3"] - row["mean_slowdown_q1"]) / 2
-    return "unclear" if half > BUSY else verdict(row)
+    is_clear = abs(row["mean_slowdown"] - 1) > CLEAR * half
+    return verdict(row) if half <= BUSY or is_clear else "unclear"
 
 
 @dataclass(frozen=True)

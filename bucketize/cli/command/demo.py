@@ -29,7 +29,6 @@ from bucketize.table import Format, pairs
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bucketize.cli.compare import Modules
     from bucketize.cli.encoder import Frames
     from bucketize.ir import Module
 AUTO, TUNED, LOG = "auto", "tuned auto", "log buckets"
@@ -80,10 +79,10 @@ YOURS = """Yours:
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(min=0),
     default=20.0,
     show_default=True,
-    help="Of tuning.",
+    help="Of tuning; 0: none.",
 )
 @parameter.threads_option
 def demo(output: Path, seconds: float, threads: int) -> None:
@@ -103,8 +102,8 @@ def demo(output: Path, seconds: float, threads: int) -> None:
     output.mkdir(parents=True, exist_ok=True)
     log = output / "trials.csv"
     say(f"1. {NET}: one program, or many?")
-    tune(NET, log, seconds, threads)
-    net = compared(NET, log, threads)
+    is_tuned = seconds > 0 and tune(NET, log, seconds, threads)
+    net = compared(NET, log if is_tuned else None, threads)
     say(f"2. {TEXTS}: in shared calls, one by one, or in batches?")
     latency, trade = beside_first([net, encoded(TEXTS, threads)])
     worst = checked(latency)
@@ -115,15 +114,15 @@ def demo(output: Path, seconds: float, threads: int) -> None:
     echo(f"\n{advice(trade, {NET.model: seconds})}\n\n{YOURS}")
 
 
-def tune(scene: Scene, log: Path, seconds: float, threads: int) -> None:
-    """Search and confirm schedules by the command that does so, and say what came of it.
+def tune(scene: Scene, log: Path, seconds: float, threads: int) -> bool:
+    """Search and confirm schedules by the command that does so; whether any gains.
 
     In a process of its own: where it was done memory lies as tuning left it, and a clone takes up
     to 5 % more or less than where it will be used.
     """
     bounds = [f"--dim={symbol}={lo}..{hi}" for symbol, (lo, hi) in scene.bounds.items()]
     sizes = [f"--at={pairs(point)}" for point in scene.tuned_at]
-    command = ["tune", f"zoo:{scene.model}", *bounds, "-d", AUTO, *sizes]
+    command = ["tune", f"zoo:{scene.model}", *bounds, "-d", spec_of_auto(threads), *sizes]
     command += ["--log", str(log), f"--seconds={seconds:g}", f"--threads={threads}"]
     say(f"Tuning for {seconds:g} s; every trial is a row of {log.name}:")
     say(f"  bucketize {' '.join(command)}")
@@ -136,29 +135,40 @@ def tune(scene: Scene, log: Path, seconds: float, threads: int) -> None:
     )
     if done.returncode:  # it has said why
         raise click.exceptions.Exit(done.returncode)
-    clones = json.loads(done.stdout)["confirmed"]
-    faster = sum(clone["ratio"] < 1 for clone in clones)
-    say(f"  {faster} of {len(clones)} clones timed are faster than on defaults")
+    is_tuned = any(clone["ratio"] < 1 for clone in json.loads(done.stdout)["confirmed"])
+    say(f"  {'a clone is' if is_tuned else 'no clone is shown to be'} faster than on defaults")
+    return is_tuned
 
 
-def compared(scene: Scene, log: Path, threads: int) -> Frames:
-    """Latency of a model behind every dispatcher, by round, and what each costs."""
+def spec_of_auto(threads: int) -> str:
+    """`auto` for so many threads, as -d takes it."""
+    return AUTO if threads == 1 else f"{AUTO}:threads={threads}"
+
+
+def compared(scene: Scene, log: Path | None, threads: int) -> Frames:
+    """Latency of a model behind every dispatcher, by round, and what each costs.
+
+    `log` is that of its tuning, if that gains.
+    """
     from bucketize.analysis.tradeoff import Case, Survey
 
     model = scene.loaded()
     split = modules(scene, model, threads)
+    logs = {} if log is None else {TUNED: log}
+    if log is None:
+        del split[TUNED]
     cases = [Case.of(model.module, **model.inputs(sizes)) for sizes in scene.points]
     say("Compiling from an empty cache, then running everything in turns ...")
     with estimated(True, "comparing") as tell:
-        survey = Survey(split, cases, {TUNED: log}, threads, scene.model, math.inf, tell)
+        survey = Survey(split, cases, logs, threads, scene.model, math.inf, tell)
         survey.work()
     survey.machine.warn()
     return survey.latency, survey.cost
 
 
-def modules(scene: Scene, model: NamedModel, threads: int) -> Modules:
+def modules(scene: Scene, model: NamedModel, threads: int) -> dict[str, Module]:
     """The model behind each dispatcher, the cheapest first."""
-    auto = behind(model, f"{AUTO}:threads={threads}")
+    auto = behind(model, spec_of_auto(threads))
     return {
         AUTO: auto,
         TUNED: auto,
