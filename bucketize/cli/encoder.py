@@ -14,7 +14,7 @@ from bucketize.busy import Machine, Watch
 from bucketize.cli.model import ZOO, Arrays, NamedModel, compiled, load_model
 from bucketize.compare import worst_error
 from bucketize.op import Array
-from bucketize.progress import progress_bar, steps
+from bucketize.progress import announced, progress_bar, steps
 from bucketize.timing import turns
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def encoded(texts: Texts, threads: int) -> Frames:
     exe = compiled(model.module, threads=threads)
     ways = ways_of(exe, requests)
     wanted = meant(model, requests)
-    errors = {name: worst_error(way(), wanted) for name, way in ways.items()}
+    errors = first_runs(ways, wanted)
     rounds, machine = measured(ways)
     machine.warn()
     return _latency(texts, rounds, errors, threads), _calls(exe, requests)
@@ -133,6 +133,13 @@ def meant(model: NamedModel, requests: Sequence[Arrays]) -> list[Array]:
             return evaluate_module(model.module, **arrays)
 
         return in_groups(run, requests, places)
+
+
+def first_runs(ways: Mapping[str, Way], wanted: Sequence[Array]) -> dict[str, float]:
+    """By way, the worst error of a text; what `run_many` packs is compiled here."""
+    with progress_bar("first runs") as tell:
+        step = steps(tell, len(ways))
+        return {n: worst_error(announced(way, step, n)(), wanted) for n, way in ways.items()}
 
 
 def measured(ways: Mapping[str, Way]) -> tuple[list[dict[str, float]], Machine]:

@@ -23,7 +23,7 @@ from bucketize.cli.model import NamedModel, dispatched, load_model
 from bucketize.cli.parameter import ORACLE
 from bucketize.cli.table import records, table
 from bucketize.errors import BucketizeError
-from bucketize.progress import estimated
+from bucketize.progress import estimated, progress_bar
 from bucketize.table import Format, pairs
 
 if TYPE_CHECKING:
@@ -153,7 +153,8 @@ def compared(scene: Scene, log: Path | None, threads: int) -> Frames:
     from bucketize.analysis.tradeoff import Case, Survey
 
     model = scene.loaded()
-    split = modules(scene, model, threads)
+    with progress_bar("choosing buckets"):
+        split = modules(scene, model, threads)
     logs = {} if log is None else {TUNED: log}
     if log is None:
         del split[TUNED]
