@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,7 +16,7 @@ from bucketize.cli.model import ZOO, Arrays, NamedModel, compiled, load_model
 from bucketize.compare import worst_error
 from bucketize.op import Array
 from bucketize.progress import announced, progress_bar, steps
-from bucketize.timing import turns
+from bucketize.timing import interleaved
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +29,7 @@ Run: TypeAlias = Callable[..., Sequence[Array]]
 PACKED, ALONE = "run_many", "one by one"
 BATCH = 32  # texts of a padded batch, as of sentence-transformers
 PADDED, SORTED = "padded batches", "sorted batches"
-ROUNDS = 15
+LEAST, MOST, ENOUGH_S = 7, 31, 15.0  # rounds: more than the least until this time has passed
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,9 @@ def encoded(texts: Texts, threads: int) -> Frames:
     ways = ways_of(exe, requests)
     wanted = meant(model, requests)
     errors = first_runs(ways, wanted)
-    rounds, machine = measured(ways)
+    times, machine = measured(ways)
     machine.warn()
-    return _latency(texts, rounds, errors, threads), _calls(exe, requests)
+    return _latency(texts, times, errors, threads), _calls(exe, requests)
 
 
 def ways_of(exe: Executable, requests: Sequence[Arrays]) -> dict[str, Way]:
@@ -142,29 +143,27 @@ def first_runs(ways: Mapping[str, Way], wanted: Sequence[Array]) -> dict[str, fl
         return {n: worst_error(announced(way, step, n)(), wanted) for n, way in ways.items()}
 
 
-def measured(ways: Mapping[str, Way]) -> tuple[list[dict[str, float]], Machine]:
+def measured(ways: Mapping[str, Way]) -> tuple[dict[str, list[float]], Machine]:
     """Seconds of each way in each round, and what the machine did meanwhile."""
-    rounds: list[dict[str, float]] = []
     with progress_bar("comparing") as tell, Watch() as watch:
-        every = turns(ways)
-        while len(rounds) < ROUNDS:
-            tell("all texts, each way in turn", len(rounds), ROUNDS)
-            rounds.append(next(every))
-        watch.rounds({name: [taken[name] for taken in rounds] for name in ways})
-    return rounds, watch.machine
+        step = steps(tell, len(ways) * MOST)
+        before = {name: partial(step, name) for name in ways}
+        times = interleaved(ways, least=LEAST, most=MOST, enough_s=ENOUGH_S, before=before)
+        watch.rounds(times)
+    return times, watch.machine
 
 
 def _latency(
-    texts: Texts, rounds: Sequence[Mapping[str, float]], errors: Mapping[str, float], threads: int
+    texts: Texts, times: Mapping[str, list[float]], errors: Mapping[str, float], threads: int
 ) -> pd.DataFrame:
     import pandas as pd
 
     from bucketize.log.environment import here
 
     rows = [
-        {"dispatcher": name, "round": i, "latency_s": taken[name], "max_rel_err": errors[name]}
-        for name in errors
-        for i, taken in enumerate(rounds)
+        {"dispatcher": name, "round": i, "latency_s": seconds, "max_rel_err": errors[name]}
+        for name, taken in times.items()
+        for i, seconds in enumerate(taken)
     ]
     now = datetime.now(UTC).isoformat(timespec="seconds")
     where = {"model": texts.model, "host_cpu": here().host_cpu, "date": now}

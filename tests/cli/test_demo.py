@@ -35,7 +35,7 @@ def test_demo(
 ) -> None:
     monkeypatch.setattr(demo, "NET", SMALL)
     monkeypatch.setattr(demo, "TEXTS", FEW)
-    monkeypatch.setattr(encoder, "ROUNDS", 3)
+    monkeypatch.setattr(encoder, "ENOUGH_S", 0.1)
     result = run("demo", "--seconds", "2", "-o", "out")
     assert result.exit_code == 0, result.output
     out = tmp_path / "out"
@@ -45,8 +45,9 @@ def test_demo(
     assert f"{trials} trial" in capfd.readouterr().err  # the child
     assert "auto: 1 clone is enough" in result.stderr
     assert "are within" in result.stderr
+    assert "Written to out/: trials.csv, tradeoff.csv and tradeoff.png" in result.stderr
     dispatched = DISPATCHED if "a clone is faster" in result.stderr else UNTUNED
-    net, texts, sentences = result.stdout.split("Yours:")[0].rstrip().split("\n\n")
+    net, texts, sentences = result.stdout.split("Yours, ")[0].rstrip().split("\n\n")
     for shown, names in ((net, ["mlp", *dispatched]), (texts, ["bert-mini", *WAYS])):
         assert [line.split("  ")[0] for line in shown.splitlines()] == names
     gained, cost, take = join_lines(sentences)

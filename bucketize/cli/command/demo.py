@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bucketize.cli import parameter
-from bucketize.cli.advice import LIMIT, advice, judged
+from bucketize.cli.advice import LIMIT, advice, judged, listed
 from bucketize.cli.compare import shown_ratio
 from bucketize.cli.echo import echo
 from bucketize.cli.encoder import Texts, encoded
@@ -62,8 +62,8 @@ NET = Scene(
     tuned_at=({"H": 110, "W": 100}, {"H": 220, "W": 180}, {"H": 330, "W": 450}),
 )
 TEXTS = Texts("bert-mini", "queries", 256)
-YOURS = """Yours:
-  bucketize partition net.onnx             how many clones your model needs, in seconds
+YOURS = """Yours, at sizes of the symbols that the first command names:
+  bucketize partition net.onnx             how many clones it needs, in seconds
   bucketize bench net.onnx --at N=1        beside other engines, on this machine
   bucketize run net.onnx --many texts.npz  requests of unequal lengths in shared calls"""
 
@@ -107,9 +107,10 @@ def demo(output: Path, seconds: float, threads: int) -> None:
     say(f"2. {TEXTS}: in shared calls, one by one, or in batches?")
     latency, trade = beside_first([net, encoded(TEXTS, threads)])
     worst = checked(latency)
-    write_report(latency, trade, output)
-    say(f"All results are within {worst:.1e} of the ops' own. Written to {output}/: trials.csv,")
-    say("tradeoff.csv and tradeoff.png, the picture of this:\n")
+    files = [log.name] if log.exists() else []
+    files += write_report(latency, trade, output)
+    say(f"All results are within {worst:.1e} of the ops' own.")
+    say(f"Written to {output}/: {listed(files)}, the picture of this:\n")
     echo(shown(trade))
     echo(f"\n{advice(trade, {NET.model: seconds})}\n\n{YOURS}")
 
@@ -209,8 +210,8 @@ def checked(latency: pd.DataFrame) -> float:
     return float(worst["max_rel_err"])
 
 
-def write_report(latency: pd.DataFrame, trade: pd.DataFrame, output: Path) -> None:
-    """Write the frame by size, and the picture."""
+def write_report(latency: pd.DataFrame, trade: pd.DataFrame, output: Path) -> list[str]:
+    """Write the frame by size, and the picture; the names of the files."""
     import pandas as pd
 
     from bucketize.analysis import plot_gain, versus_oracle
@@ -220,6 +221,7 @@ def write_report(latency: pd.DataFrame, trade: pd.DataFrame, output: Path) -> No
     frame = pd.concat(by_model).merge(costs, how="left", on=["model", "dispatcher"])
     frame.to_csv(output / "tradeoff.csv", index=False)
     plot_gain(trade).savefig(output / "tradeoff.png", dpi=100)
+    return ["tradeoff.csv", "tradeoff.png"]
 
 
 COSTS: Mapping[str, Format] = {
