@@ -15,14 +15,20 @@ CHECK  := layers types text ir op_laws semantics dispatch dispatchers decision_t
 
 export BUCKETIZE_TARGET := $(TARGET)
 
-.PHONY: help demo test test-all test-arm64 test-ray check fuzz dist mutate lint format bench clean
+.PHONY: help demo notebooks recording test test-all test-arm64 test-ray check fuzz dist mutate lint format bench clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  \1\t/' | expand -t 12
 
-demo: $(READY) ## what buckets buy and cost, on two models; writes demo-output/
+demo: $(READY) ## one program at any size: a net over images, an encoder over real lengths; writes demo-output/
 	@$(BIN)/bucketize demo
+
+notebooks: $(READY) ## run examples/*.ipynb and keep what they show, but for times
+	@$(BIN)/python examples/notebooks.py
+
+recording: $(READY) ## docs/recording: a few commands in a terminal, as they run
+	@docs/recording/record.sh
 
 test: lint ## everything that CI runs: lint, types, size table, tests (TARGET=avx2: with narrower vectors)
 	@$(BIN)/python benchmarks/size_table.py

@@ -28,6 +28,8 @@ LEGEND_ROWS = 24  # that stand beside a figure of this size
 NAMED = 10  # lines that a reader can still tell from one another
 TICKS = 16  # shapes that an axis can name
 TAKEN = {"one_clone_s": "one clone", "chosen_s": "chosen", "oracle_s": "best kernels"}
+COSTS = {"clones": "clones: {:.0f}", "compile_s": "compiled in {:.1f} s", "calls": "calls: {:.0f}"}
+FIRST, SAME, SLOWER, FASTER = "seagreen", "silver", "darkorange", "steelblue"
 LINE = 84  # characters of a title, so that it ends before the axes do
 
 
@@ -105,15 +107,15 @@ def plot_trade_off(trade: pd.DataFrame) -> Figure:
     return figure
 
 
-def plot_gain(trade: pd.DataFrame, plain: str) -> Figure:
-    """Latency by that of the module without buckets, over the seconds of compiling, by model.
+def plot_gain(trade: pd.DataFrame) -> Figure:
+    """The time of every way by that of the first of its model, beside the first: bars from 0.
 
-    A point is the mean over the shapes, with a bar between the quartiles; the corner at which a
-    module would cost nothing and take no time is marked.
+    A bar is the mean over the shapes, with a line between the quartiles. What lies within them of
+    the first is grey, what takes longer orange, what takes less blue.
 
     Args:
-        trade: of `trade_off` beside `plain`, of one model or of several.
-        plain: the module that others are told by; it stands at 1.
+        trade: of `trade_off` beside the first dispatcher of each model, of one model or of several;
+            `clones`, `compile_s` and `calls` are told where they are known.
 
     Returns:
         The figure, which is not shown yet.
@@ -122,27 +124,44 @@ def plot_gain(trade: pd.DataFrame, plain: str) -> Figure:
         BucketizeError: the frame is another.
 
     """
-    require(trade, ["model", "dispatcher", "clones", "compile_s", *SLOWDOWN], "trade_off")
-    figure = _empty(SIZE[1] - 1, _title(trade))
-    axes = figure.subplots()
-    axes.axhline(1.0, color="grey", linewidth=0.8)
-    for style, (model, of) in zip(_styles(), trade.groupby("model", sort=False), strict=False):
-        middle, low, high, _ = of[SLOWDOWN].to_numpy(float).T
-        bars = [middle - low, high - middle]
-        axes.errorbar(of["compile_s"], middle, bars, capsize=4, label=str(model), **style)
-        for row in of[of["dispatcher"] != plain].to_dict("records"):
-            text = f"{row['dispatcher']}, {row['clones']} clones"
-            at = row["compile_s"], row["mean_slowdown"]
-            axes.annotate(text, at, (6, 6), textcoords="offset points", fontsize="small")
-    axes.annotate(plain, (0, 1), (4, 4), textcoords="offset points", fontsize="small")
-    axes.set_xlabel("compile time from an empty cache [s]")
-    axes.set_ylabel(f"time of a call by that with {plain}")
-    axes.set_xlim(left=0, right=1.4 * trade["compile_s"].max())
-    axes.margins(y=0.25)
-    axes.grid(alpha=0.3)
-    axes.legend(loc="upper right", fontsize="small")
-    _mark_better(axes)
+    require(trade, ["model", "dispatcher", *SLOWDOWN], "trade_off")
+    models = list(trade.groupby("model", sort=False))
+    where = trade.drop(columns=["model", "shapes"], errors="ignore")
+    figure = _empty(1.6 + 0.4 * len(trade) + 0.5 * len(models), _title(where))
+    heights = [len(of) for _, of in models]
+    every = figure.subplots(len(models), 1, height_ratios=heights, squeeze=False, sharex=True)
+    for axes, (model, of) in zip(every[:, 0], models, strict=True):
+        shapes = f": {_listed(_shapes(of))}" if "shapes" in of else ""
+        axes.set_title(f"{model}{shapes}", loc="left", fontsize="medium")
+        _bars(axes, of)
+    every[-1, 0].set_xlabel("time by that of the green bar: shorter is faster, grey within noise")
     return figure
+
+
+def _bars(axes: Axes, of: pd.DataFrame) -> None:
+    """The ways of a model, the first on top."""
+    names = [_with_cost(row) for row in of.to_dict("records")]
+    middle, low, high, _ = of[SLOWDOWN].to_numpy(float).T
+    colours = [FIRST, *map(_colour, low[1:], high[1:])]
+    bars = [middle - low, high - middle]
+    axes.barh(names, middle, color=colours, xerr=bars, error_kw={"capsize": 4, "linewidth": 1})
+    for i, (ratio, end) in enumerate(zip(middle, high, strict=True)):
+        axes.annotate(f"{ratio:.2f}", (end, i), (6, 0), textcoords="offset points", va="center")
+    axes.axvline(1.0, color=FIRST, linewidth=0.8)
+    axes.invert_yaxis()
+    axes.margins(x=0.12)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _colour(low: float, high: float) -> str:
+    return FASTER if high < 1 else SLOWER if low > 1 else SAME
+
+
+def _with_cost(row: Mapping[Any, Any]) -> str:
+    """What a way is called, and what it costs as far as that is known."""
+    costs = [form.format(row[name]) for name, form in COSTS.items() if row.get(name, math.nan) > 0]
+    lines = (row["dispatcher"], ", ".join(costs))
+    return "\n".join(filter(None, lines))
 
 
 def plot_progress(progress: pd.DataFrame) -> Figure:

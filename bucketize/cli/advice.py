@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,105 +12,110 @@ from bucketize.cli.table import fitting, records
 if TYPE_CHECKING:
     import pandas as pd
 
-PLAIN = "no buckets"
-"""The module for all sizes, by which others are told."""
-BUSY = 0.05
-"""Half the distance of the quartiles of a ratio beyond which nothing is claimed."""
+BUSY, CLEAR = 0.05, 2.0
+"""Half the distance of the quartiles of a ratio beyond which nothing is claimed, unless the
+ratio is so many times as far from 1."""
+LIMIT = "a program for each size"
+"""A yardstick: who knows all sizes beforehand needs no buckets. It is never advised."""
+Row = Mapping[Any, Any]
 
 
-def judged(row: Mapping[str, Any]) -> str:
+def judged(row: Row) -> str:
     """`faster` or `slower` beyond the noise, `same`, or `unclear` where that is too great."""
     half = (row["mean_slowdown_q3"] - row["mean_slowdown_q1"]) / 2
-    return "unclear" if half > BUSY else verdict(row)
+    is_clear = abs(row["mean_slowdown"] - 1) > CLEAR * half
+    return verdict(row) if half <= BUSY or is_clear else "unclear"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What modules came to beside the one without buckets."""
+    """The first way of a model, and what the others took beside it."""
 
     model: str
-    plain: Mapping[str, Any]
-    other: Mapping[str, Any]
-    """The one to speak of: the cheapest of the fastest, or what is nearest to it."""
-
-    @property
-    def name(self) -> str:
-        """The module to speak of."""
-        return str(self.other["dispatcher"])
-
-    @property
-    def ratios(self) -> tuple[float, float, float]:
-        """Its time by that of the other: the median over the rounds, and the quartiles."""
-        of = self.other
-        return of["mean_slowdown"], of["mean_slowdown_q1"], of["mean_slowdown_q3"]
+    first: Row
+    others: Sequence[Row]
 
     @property
     def gain(self) -> str:
-        """What it buys, in words."""
-        ratio, low, high = self.ratios
-        less, least, most = (f"{100 * (1 - r):.0f}" for r in (ratio, high, low))
-        of_time = f"({low:.2f} to {high:.2f} of its time)"
-        gains = {
-            "faster": f"{self.model} takes {less} % less time behind {self.name} ({least} to "
-            f"{most} % in half of the rounds)",
-            "same": f"{self.model} nothing beyond the noise {of_time}",
-            "slower": f"{self.model} nothing, it is slower behind {self.name} {of_time}",
-            "unclear": f"for {self.model} this machine was too busy to tell {of_time}",
-        }
-        return gains[judged(self.other)]
+        """What the first way buys, in words, whatever that is."""
+        return f"{self.model}: {self.first['dispatcher']} {'; '.join(self._clauses())}"
+
+    def _clauses(self) -> Iterator[str]:
+        for word, (clause, piece) in CLAUSES.items():
+            rows = [row for row in self.others if judged(row) == word]
+            if rows:
+                yield clause.format(listed([piece.format_map(_words(row)) for row in rows]))
+
+    @property
+    def taken(self) -> Row | None:
+        """The cheapest of the fastest; None where the machine was too busy to tell."""
+        rivals = [row for row in self.others if row["dispatcher"] != LIMIT]
+        faster = [row for row in rivals if judged(row) == "faster"]
+        if not faster:
+            unclear = all(judged(row) == "unclear" for row in rivals)
+            return None if unclear else self.first
+        best = min(faster, key=lambda row: float(row["mean_slowdown"]))
+        return next(r for r in faster if r["mean_slowdown_q1"] <= best["mean_slowdown_q3"])
+
+
+CLAUSES = {
+    "slower": (
+        "takes {} in half of the rounds",
+        "{less} % less time than {way} ({low} to {high} %)",
+    ),
+    "same": ("is as fast as {}, within the noise", "{way}"),
+    "faster": (
+        "is slower than {}",
+        "{way}, which takes {ratio:.2f} of its time ({q1:.2f} to {q3:.2f})",
+    ),
+    "unclear": ("cannot be told from {}: the machine was too busy", "{way} ({q1:.2f} to {q3:.2f})"),
+}
+"""By verdict on the others what is said of the first, and of each of them."""
+
+
+def _words(row: Row) -> dict[str, Any]:
+    """What is told of a way: its time by that of the first, and what the first saves, in %."""
+    ratio, q1, q3 = (row[f"mean_slowdown{end}"] for end in ("", "_q1", "_q3"))
+    less, low, high = (f"{100 * (1 - 1 / r):.0f}" for r in (ratio, q1, q3))
+    numbers = {"ratio": ratio, "q1": q1, "q3": q3, "less": less, "low": low, "high": high}
+    return {"way": row["dispatcher"], **numbers}
+
+
+def listed(pieces: Sequence[str]) -> str:
+    """`a, b and c`."""
+    *most, last = pieces
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def findings(trade: pd.DataFrame) -> list[Finding]:
-    """One for each model of a trade-off beside `PLAIN`, which is the first row of each."""
+    """One for each model of a trade-off beside its first way."""
     every = []
     for model, of in trade.groupby("model", sort=False):
-        plain, *others = records(of)
-        every.append(Finding(str(model), plain, _cheapest(others)))
+        first, *others = records(of)
+        every.append(Finding(str(model), first, others))
     return every
-
-
-def _cheapest(others: list[dict[Any, Any]]) -> dict[Any, Any]:
-    """The first of those that are faster which the fastest does not beat beyond the noise."""
-    best = min(others, key=lambda row: float(row["mean_slowdown"]))
-    for row in others:
-        if judged(row) == "faster" and row["mean_slowdown_q1"] <= best["mean_slowdown_q3"]:
-            return row
-    return best
 
 
 def advice(trade: pd.DataFrame, tuning_s: Mapping[str, float]) -> str:
     """The three sentences; `tuning_s` are the seconds of tuning, by model."""
     every = findings(trade)
-    paid = [f for f in every if judged(f.other) == "faster"] or every
-    lines = (
-        f"Gained: {'; '.join(f.gain for f in every)}.",
-        f"Cost: {'; '.join(_cost(f, tuning_s) for f in paid)}.",
-        f"Take: {'; '.join(_take(every))}.",
-    )
-    return "\n".join(map(fitting, lines))
+    costs = [cost for f in every if (cost := _cost(f, tuning_s.get(f.model, 0.0)))]
+    parts = {"Gained": [f.gain for f in every], "Cost": costs, "Take": [_take(f) for f in every]}
+    return "\n".join(fitting(f"{head}: {'. '.join(part)}.") for head, part in parts.items() if part)
 
 
-def _cost(finding: Finding, tuning_s: Mapping[str, float]) -> str:
-    plain, other = finding.plain, finding.other
-    cost = (
-        f"{finding.model} has {other['clones']} clones instead of {plain['clones']}, compiles in "
-        f"{other['compile_s']:.1f} s instead of {plain['compile_s']:.1f}, and keeps "
-        f"{other['weight_mib']:.0f} MiB of weights instead of {plain['weight_mib']:.0f}"
-    )
-    seconds = tuning_s.get(finding.model) if other["searched"] else None
-    return f"{cost}, after {seconds:g} s of tuning, once" if seconds else cost
+def _cost(finding: Finding, tuning_s: float) -> str:
+    """What is taken, or would be, where that was compiled by itself."""
+    row = finding.taken or finding.first
+    if row["clones"] is None:
+        return ""
+    tuned = f", after {tuning_s:g} s of tuning, once" if row["searched"] and tuning_s else ""
+    clones = f"{row['clones']:.0f} clone{'s' * (row['clones'] != 1)}"
+    compiled = f"compiled in {row['compile_s']:.1f} s, {row['weight_mib']:.0f} MiB of weights"
+    return f"{finding.model}: {row['dispatcher']} is {clones}, {compiled}{tuned}"
 
 
-def _take(every: Iterable[Finding]) -> Iterator[str]:
-    """What to take, each once, and for which models."""
-    models: dict[str, list[str]] = {}
-    for f in every:
-        models.setdefault(TAKEN.get(judged(f.other), f"{f.name} for {{}}"), []).append(f.model)
-    return (what.format(" and ".join(names)) for what, names in models.items())
-
-
-TAKEN = {
-    "same": f"{PLAIN} for {{}}",
-    "slower": f"{PLAIN} for {{}}",
-    "unclear": "nothing for {} before this ran on a quiet machine",
-}
+def _take(finding: Finding) -> str:
+    row = finding.taken
+    name = "nothing before this ran on a quiet machine" if row is None else row["dispatcher"]
+    return f"{finding.model}: {name}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
+from matplotlib.colors import to_hex
 from test_analysis import COST, LATENCIES, LATENCY, measured
 
 from bucketize.analysis import (
@@ -70,7 +71,7 @@ FIGURES = {
     "latency of many": lambda: plot_latency(many(60)[0]),
     "trade-off": lambda: plot_trade_off(trade_off(LATENCY, COST)),
     "trade-off of many": lambda: plot_trade_off(trade_off(*many(60))),
-    "gain": lambda: plot_gain(gains(), "none"),
+    "gain": lambda: plot_gain(gains()),
     "progress": lambda: plot_progress(course()),
     "progress of many": lambda: plot_progress(course(40)),
     "no progress": lambda: plot_progress(course(0)),
@@ -160,26 +161,41 @@ def texts(figure: Figure) -> list[list[str]]:
 
 
 def test_the_better_corner_is_marked() -> None:
-    figure = figure_of("gain")
-    log, oracle = "log, 2 clones", "oracle, 7 clones"
-    assert texts(figure) == [[log, oracle, log, oracle, "none", "better"]]
-    assert texts(figure_of("trade-off")) == [["better"], ["better"]]
-    for axes in (*figure.axes, *figure_of("trade-off").axes):
-        figure.draw_without_rendering()
+    figure = figure_of("trade-off")
+    assert texts(figure) == [["better"], ["better"]]
+    figure.draw_without_rendering()
+    for axes in figure.axes:
         arrow = axes.texts[-1]
         (x, y), (from_x, from_y) = arrow.xy, arrow.get_position()
         assert 0 <= x < from_x < 0.2
         assert 0 <= y < from_y < 0.2
 
 
-def test_gains_are_drawn_over_seconds_for_each_model() -> None:
-    (axes,) = figure_of("gain").axes
-    legend = axes.get_legend()
-    assert [text.get_text() for text in legend.get_texts()] == ["mlp", "bert-mini"]
+def test_gains_are_bars_beside_the_first_of_each_model() -> None:
+    figure = figure_of("gain")
     trade = gains()
-    for line, (_, of) in zip(axes.containers, trade.groupby("model", sort=False), strict=True):
-        assert line.lines[0].get_xdata().tolist() == of["compile_s"].tolist()
-        assert line.lines[0].get_ydata().tolist() == of["mean_slowdown"].tolist()
+    for axes, (model, of) in zip(figure.axes, trade.groupby("model", sort=False), strict=True):
+        assert axes.get_title(loc="left") == f"{model}: N=1; N=7"
+        bars = axes.patches
+        assert [bar.get_width() for bar in bars] == of["mean_slowdown"].tolist()
+        assert bars[0].get_width() == 1
+        names = [label.get_text() for label in axes.get_yticklabels()]
+        assert names[1] == "log\nclones: 2, compiled in 2.0 s"
+        assert len({bar.get_facecolor() for bar in bars[:2]}) == 2
+
+
+def test_a_gain_has_the_colour_of_its_verdict() -> None:
+    ratios = {"first": (1.0, 1.0), "same": (0.9, 1.1), "more": (1.1, 1.3), "less": (0.7, 0.9)}
+    rows = [
+        {"model": "m", "dispatcher": n, "worst_slowdown": 1.5, "mean_slowdown": (low + high) / 2}
+        | {"mean_slowdown_q1": low, "mean_slowdown_q3": high, "calls": 3}
+        for n, (low, high) in ratios.items()
+    ]
+    (axes,) = plot_gain(pd.DataFrame(rows)).axes
+    colours = [to_hex(bar.get_facecolor()) for bar in axes.patches]
+    wanted = ("seagreen", "silver", "darkorange", "steelblue")
+    assert colours == [to_hex(name) for name in wanted]
+    assert axes.get_yticklabels()[0].get_text() == "first\ncalls: 3"
 
 
 @pytest.mark.parametrize(
@@ -188,7 +204,7 @@ def test_gains_are_drawn_over_seconds_for_each_model() -> None:
         (lambda: plot_latency(COST), "lacks shape, latency_s; expected one of `measure_trade_off`"),
         (lambda: trade_off(LATENCY, LATENCY[["shape"]]), "lacks dispatcher; expected one of `mea"),
         (lambda: plot_trade_off(LATENCY), "lacks clones, compile_s, .*expected one of `trade_off`"),
-        (lambda: plot_gain(LATENCY, "none"), "lacks model, clones, .*expected one of `trade_off`"),
+        (lambda: plot_gain(LATENCY), "lacks model, mean_slowdown, .*one of `trade_off`"),
         (lambda: plot_progress(trial_frame([])), "lacks step, best; expected one of `progress`"),
         (lambda: progress(LATENCY), "lacks schema_version, .*; expected one of `load`"),
     ],

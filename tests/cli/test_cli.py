@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
-import click
 import numpy as np
 import onnx
 import onnx.parser
@@ -28,17 +27,14 @@ import bucketize
 from bucketize import progress
 from bucketize.analysis import ENGINES, load
 from bucketize.analysis.engines import Engine
-from bucketize.analysis.tradeoff import Case, Survey
 from bucketize.cli import table as tables
-from bucketize.cli.advice import PLAIN, advice
-from bucketize.cli.command import demo
 from bucketize.cli.command.bench import RATES, digits
 from bucketize.cli.command.calibrate import UNITS
 from bucketize.cli.command.profile import BEYOND, labels, shown
 from bucketize.cli.command.run import save as save_results
 from bucketize.cli.dispatcher import find_dispatcher, parse_options
 from bucketize.cli.group import main
-from bucketize.errors import BucketizeError, DispatchError, UnknownNameError
+from bucketize.errors import DispatchError, UnknownNameError
 from bucketize.inspect import profile as profile_module
 from bucketize.inspect.profile import BETWEEN
 from bucketize.inspect.roofline import Roofline
@@ -847,158 +843,6 @@ def test_the_trade_off_of_dispatchers(run: Run, net: str) -> None:
     assert [rows[name, "N=1"]["clones"] for name in names] == [1, 1, 3, None]
     assert [rows[name, "N=1"]["searched"] for name in names[:3]] == [0, 0, 1]  # N=1 is a clone
     assert all(row["slowdown_q3"] >= row["slowdown"] > 0 for row in rows.values())
-
-
-SMALL = demo.Scene("mlp", {"N": (1, 8)}, ({"N": 1}, {"N": 3}), tuned_at=({"N": 2},))
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("default:.*trials is confirmed|.* have no verdict")  # by the clock
-def test_demo(
-    run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(demo, "SCENES", (SMALL,))
-    result = run("demo", "--seconds", "2", "-o", "out")
-    assert result.exit_code == 0, result.output
-    out = tmp_path / "out"
-    command = "bucketize tune zoo:mlp --dim=N=1..8 -d log --at=N=2 --log out/trials.csv --seconds=2"
-    assert command in result.stderr
-    assert f"{searched(str(out / 'trials.csv'))} trial" in capfd.readouterr().err  # the child
-    assert "are within" in result.stderr
-    *shown, gained, cost, take = join_lines(result.stdout)
-    names = [PLAIN, "log buckets", "tuned log buckets"]
-    assert [line.split("  ")[0] for line in shown if line] == ["model", *["mlp"] * 3]
-    assert (gained[:8], cost[:6], take[:6]) == ("Gained: ", "Cost: ", "Take: ")
-    assert (out / "tradeoff.png").exists()
-    rows = pd.read_csv(out / "tradeoff.csv")
-    assert set(rows["shape"]) == {"N=1", "N=3"}
-    assert set(rows["dispatcher"]) == set(names)
-    assert (rows["model"] == "mlp").all()
-    assert {"date", "host_cpu", "threads", "n", "slowdown_q1", "compile_s"} <= set(rows)
-
-
-def join_lines(text: str) -> list[str]:
-    """The lines, with those that were broken between words in one."""
-    return re.sub(r"\n  +", " ", text.rstrip()).splitlines()
-
-
-def test_the_demo_ends_as_its_tuning_does(
-    run: Run, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wrong = demo.Scene("mlp", {"N": (1, 8)}, ({"N": 1},), tuned_at=({"N": 9},))
-    monkeypatch.setattr(demo, "SCENES", (wrong,))
-    result = run("demo", "-o", "out")
-    assert result.exit_code == 2
-    assert not result.stdout
-    assert capfd.readouterr().err.endswith("error: expected N in [1, 8], got 9\n")
-
-
-def test_the_bar_of_the_demo_fills_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[str, int, int]] = []
-
-    def cost(survey: Survey, name: str) -> None:
-        survey.pieces.say(f"cost of {name}: kernel matmul, 5 of 7")
-
-    def measure(survey: Survey, case: Case) -> None:
-        row = {"shape": case.shape, "latency_s": 1.0}
-        survey.calls += [{"dispatcher": name, **row} for name in survey.modules]
-
-    @contextmanager
-    def bar(title: str) -> Iterator[Tell]:
-        yield lambda *at: told.append(at)
-
-    other = demo.Scene("mlp", {"N": (1, 4)}, ({"N": 1},))
-    monkeypatch.setattr(demo, "SCENES", (SMALL, other))
-    monkeypatch.setattr("bucketize.analysis.tradeoff.load_compiler", lambda: None)
-    monkeypatch.setattr(Case, "wanted", ())
-    monkeypatch.setattr(Survey, "_cost", cost)
-    monkeypatch.setattr(Survey, "_prepare", lambda *_: None)
-    monkeypatch.setattr(Survey, "_measure", measure)
-    monkeypatch.setattr(demo, "progress_bar", bar)
-    with click.Context(demo.demo):
-        demo.compared(Path("trials.csv"), 1)
-    (total,) = {total for _, _, total in told}
-    assert list(dict.fromkeys(done for _, done, _ in told)) == [*range(total)]
-    names, sizes = (3, 2), (2, 1)  # of the two scenes: a cost of each, and at each size
-    assert total == sum(n + s * (n + 2) for n, s in zip(names, sizes, strict=True))
-
-
-def test_a_wrong_result_ends_the_demo() -> None:
-    row = {"clone": "main", "model": "mlp", "dispatcher": "log buckets", "shape": "N=3"}
-    latency = pd.DataFrame([{**row, "max_rel_err": 1e-7}, {**row, "max_rel_err": 0.25}])
-    assert demo.checked(latency[:1]) == 1e-7
-    told = "main of mlp, log buckets, at N=3 is off by 2.5e-01, more than 0.0001"
-    with pytest.raises(BucketizeError, match=told):
-        demo.checked(latency)
-
-
-def comparison(*modules: tuple[str, str, float, float]) -> pd.DataFrame:
-    """A trade-off: model, module, its time by that without buckets, and half of the spread."""
-    rows = [
-        {
-            "model": model,
-            "dispatcher": name,
-            "clones": 1 if name == PLAIN else 9,
-            "compile_s": 2.0 if name == PLAIN else 5.0,
-            "weight_mib": 60.0,
-            "searched": 3 * (name == demo.TUNED),
-            "mean_slowdown": ratio,
-            "mean_slowdown_q1": ratio - half,
-            "mean_slowdown_q3": ratio + half,
-        }
-        for model, name, ratio, half in modules
-    ]
-    return pd.DataFrame(rows)
-
-
-NET, TEXT = ("net", PLAIN, 1.0, 0.0), ("text", PLAIN, 1.0, 0.0)
-COST = "9 clones instead of 1, compiles in 5.0 s instead of 2.0, and keeps 60 MiB of weights"
-
-
-@pytest.mark.parametrize(
-    ("modules", "gained", "cost", "take"),
-    [
-        (
-            [NET, ("net", "log", 0.87, 0.01), ("net", demo.TUNED, 0.8, 0.02)],
-            "net takes 20 % less time behind tuned log buckets (18 to 22 % in half of the rounds)",
-            f"net has {COST} instead of 60, after 25 s of tuning, once",
-            "tuned log buckets for net",
-        ),
-        (  # what the dearer one gains beyond the cheaper is noise
-            [NET, ("net", "log", 0.87, 0.01), ("net", demo.TUNED, 0.86, 0.01)],
-            "net takes 13 % less time behind log (12 to 14 % in half of the rounds)",
-            f"net has {COST} instead of 60",
-            "log for net",
-        ),
-        (
-            [NET, ("net", "log", 0.9, 0.01), TEXT, ("text", "log", 0.99, 0.02)],
-            "net takes 10 % less time behind log (9 to 11 % in half of the rounds); text nothing "
-            "beyond the noise (0.97 to 1.01 of its time)",
-            f"net has {COST} instead of 60",
-            "log for net; no buckets for text",
-        ),
-        (
-            [NET, ("net", "log", 1.04, 0.01), TEXT, ("text", "log", 1.0, 0.01)],
-            "net nothing, it is slower behind log (1.03 to 1.05 of its time); text nothing beyond "
-            "the noise (0.99 to 1.01 of its time)",
-            f"net has {COST} instead of 60; text has {COST} instead of 60",
-            "no buckets for net and text",
-        ),
-        (
-            [NET, ("net", "log", 0.85, 0.1), TEXT, ("text", "log", 0.99, 0.3)],
-            "for net this machine was too busy to tell (0.75 to 0.95 of its time); for text this "
-            "machine was too busy to tell (0.69 to 1.29 of its time)",
-            f"net has {COST} instead of 60; text has {COST} instead of 60",
-            "nothing for net and text before this ran on a quiet machine",
-        ),
-    ],
-    ids=["tuned", "not tuned", "one of two", "none", "busy"],
-)
-def test_three_sentences_say_what_to_take(
-    modules: list[tuple[str, str, float, float]], gained: str, cost: str, take: str
-) -> None:
-    told = advice(comparison(*modules), {"net": 25.0})
-    assert told == f"Gained: {gained}.\nCost: {cost}.\nTake: {take}."
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`bucketize demo`: what buckets buy, on a model where they pay and on one where they do not."""
+"""`bucketize demo`: a net at any image size, an encoder on real lengths, what to take."""
 
 from __future__ import annotations
 
@@ -10,30 +10,28 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import click
 
-from bucketize.busy import busiest
 from bucketize.cli import parameter
-from bucketize.cli.advice import PLAIN, advice, judged
+from bucketize.cli.advice import LIMIT, advice, judged, listed
 from bucketize.cli.compare import shown_ratio
 from bucketize.cli.echo import echo
+from bucketize.cli.encoder import Texts, encoded
 from bucketize.cli.model import NamedModel, dispatched, load_model
+from bucketize.cli.parameter import ORACLE
 from bucketize.cli.table import records, table
 from bucketize.errors import BucketizeError
-from bucketize.progress import Tell, TellMore, progress_bar
-from bucketize.table import pairs
+from bucketize.progress import estimated, progress_bar
+from bucketize.table import Format, pairs
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bucketize.analysis.tradeoff import Survey
-    from bucketize.cli.compare import Modules
-
-    Frames: TypeAlias = tuple[pd.DataFrame, pd.DataFrame]
-DISPATCHER = "log"
-BUCKETS, TUNED = "log buckets", "tuned log buckets"
+    from bucketize.cli.encoder import Frames
+    from bucketize.ir import Module
+AUTO, TUNED, LOG = "auto", "tuned auto", "log buckets"
 TOLERANCE = 1e-4
 
 
@@ -44,28 +42,30 @@ class Scene:
     model: str
     bounds: Mapping[str, tuple[int, int]]
     points: Sequence[parameter.Sizes]
-    """No bucket begins, ends or is tuned there."""
-    tuned_at: Sequence[parameter.Sizes] = ()
+    """No bucket of `log` begins or ends there, and nothing is tuned there."""
+    tuned_at: Sequence[parameter.Sizes]
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """What is compared."""
-        return (PLAIN, BUCKETS, TUNED) if self.tuned_at else (PLAIN, BUCKETS)
+    def __str__(self) -> str:
+        """`resnet18, H=64..511,W=64..511`."""
+        ranges = {name: f"{lo}..{hi}" for name, (lo, hi) in self.bounds.items() if lo < hi}
+        return f"{self.model} at any size, {pairs(ranges)}"
 
     def loaded(self) -> NamedModel:
         """The model, imported."""
         return load_model(f"zoo:{self.model}", self.bounds.items())
 
 
-SCENES = (
-    Scene(
-        "resnet18",
-        {"N": (1, 1), "H": (64, 511), "W": (64, 511)},
-        ({"H": 80, "W": 80}, {"H": 150, "W": 200}, {"H": 300, "W": 400}),
-        tuned_at=({"H": 110, "W": 100}, {"H": 220, "W": 180}, {"H": 330, "W": 450}),
-    ),
-    Scene("bert-mini", {"B": (1, 1), "S": (16, 255)}, ({"S": 23}, {"S": 75}, {"S": 200})),
+NET = Scene(
+    "resnet18",
+    {"N": (1, 1), "H": (64, 511), "W": (64, 511)},
+    ({"H": 80, "W": 80}, {"H": 150, "W": 200}, {"H": 300, "W": 400}),
+    tuned_at=({"H": 110, "W": 100}, {"H": 220, "W": 180}, {"H": 330, "W": 450}),
 )
+TEXTS = Texts("bert-mini", "queries", 256)
+YOURS = """Yours, at sizes of the symbols that the first command names:
+  bucketize partition net.onnx             how many clones it needs, in seconds
+  bucketize bench net.onnx --at N=1        beside other engines, on this machine
+  bucketize run net.onnx --many texts.npz  requests of unequal lengths in shared calls"""
 
 
 @click.command()
@@ -79,19 +79,20 @@ SCENES = (
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    default=25.0,
+    type=click.FloatRange(min=0),
+    default=20.0,
     show_default=True,
-    help="Of tuning.",
+    help="Of tuning; 0: none.",
 )
 @parameter.threads_option
 def demo(output: Path, seconds: float, threads: int) -> None:
-    """Show what buckets buy and cost: on a residual net, and on a transformer, where they buy none.
+    """Show one program at any size: a residual net over images, an encoder over real lengths.
 
-    The residual net, whose images have any size, is tuned a little. Then each model is compiled
-    with and without buckets, checked, and timed, all in turns. Ends with what was gained, what it
-    cost, and what to take. Writes trials.csv, tradeoff.csv and tradeoff.png. Takes two minutes at
-    most on two quiet cores.
+    The net is dispatched by `auto`, tuned a little, and timed beside log buckets and a program for
+    each size. Texts as long as real queries go through the encoder by `run_many`, one by one, and
+    in batches of 32. All is checked, and timed in turns. Ends with what was gained, what it cost,
+    and what to take. Writes trials.csv, tradeoff.csv and tradeoff.png. Takes two minutes at most on
+    two quiet cores.
 
     \b
     Examples:
@@ -100,27 +101,29 @@ def demo(output: Path, seconds: float, threads: int) -> None:
     """
     output.mkdir(parents=True, exist_ok=True)
     log = output / "trials.csv"
-    for scene in SCENES:
-        if scene.tuned_at:
-            tune(scene, log, seconds, threads)
-    latency, trade = compared(log, threads)
+    say(f"1. {NET}: one program, or many?")
+    is_tuned = seconds > 0 and tune(NET, log, seconds, threads)
+    net = compared(NET, log if is_tuned else None, threads)
+    say(f"2. {TEXTS}: in shared calls, one by one, or in batches?")
+    latency, trade = beside_first([net, encoded(TEXTS, threads)])
     worst = checked(latency)
-    written(latency, trade, output)
-    say(f"All results are within {worst:.1e} of the ops' own. Written to {output}/: trials.csv,")
-    say("tradeoff.csv and tradeoff.png, the picture of this:\n")
+    files = [log.name] if log.exists() else []
+    files += write_report(latency, trade, output)
+    say(f"All results are within {worst:.1e} of the ops' own.")
+    say(f"Written to {output}/: {listed(files)}, the picture of this:\n")
     echo(shown(trade))
-    echo(f"\n{advice(trade, {s.model: seconds for s in SCENES if s.tuned_at})}")
+    echo(f"\n{advice(trade, {NET.model: seconds})}\n\n{YOURS}")
 
 
-def tune(scene: Scene, log: Path, seconds: float, threads: int) -> None:
-    """Search and confirm schedules by the command that does so, and say what came of it.
+def tune(scene: Scene, log: Path, seconds: float, threads: int) -> bool:
+    """Search and confirm schedules by the command that does so; whether any gains.
 
     In a process of its own: where it was done memory lies as tuning left it, and a clone takes up
     to 5 % more or less than where it will be used.
     """
     bounds = [f"--dim={symbol}={lo}..{hi}" for symbol, (lo, hi) in scene.bounds.items()]
     sizes = [f"--at={pairs(point)}" for point in scene.tuned_at]
-    command = ["tune", f"zoo:{scene.model}", *bounds, "-d", DISPATCHER, *sizes]
+    command = ["tune", f"zoo:{scene.model}", *bounds, "-d", spec_of_auto(threads), *sizes]
     command += ["--log", str(log), f"--seconds={seconds:g}", f"--threads={threads}"]
     say(f"Tuning for {seconds:g} s; every trial is a row of {log.name}:")
     say(f"  bucketize {' '.join(command)}")
@@ -133,56 +136,68 @@ def tune(scene: Scene, log: Path, seconds: float, threads: int) -> None:
     )
     if done.returncode:  # it has said why
         raise click.exceptions.Exit(done.returncode)
-    clones = json.loads(done.stdout)["confirmed"]
-    faster = sum(clone["ratio"] < 1 for clone in clones)
-    say(f"  {faster} of {len(clones)} clones timed are faster than on defaults")
+    is_tuned = any(clone["ratio"] < 1 for clone in json.loads(done.stdout)["confirmed"])
+    say(f"  {'a clone is' if is_tuned else 'no clone is shown to be'} faster than on defaults")
+    return is_tuned
 
 
-def compared(log: Path, threads: int) -> Frames:
-    """Latency of every model and module by round, and what each module costs and buys."""
+def spec_of_auto(threads: int) -> str:
+    """`auto` for so many threads, as -d takes it."""
+    return AUTO if threads == 1 else f"{AUTO}:threads={threads}"
+
+
+def compared(scene: Scene, log: Path | None, threads: int) -> Frames:
+    """Latency of a model behind every dispatcher, by round, and what each costs.
+
+    `log` is that of its tuning, if that gains.
+    """
+    from bucketize.analysis.tradeoff import Case, Survey
+
+    model = scene.loaded()
+    with progress_bar("choosing buckets"):
+        split = modules(scene, model, threads)
+    logs = {} if log is None else {TUNED: log}
+    if log is None:
+        del split[TUNED]
+    cases = [Case.of(model.module, **model.inputs(sizes)) for sizes in scene.points]
+    say("Compiling from an empty cache, then running everything in turns ...")
+    with estimated(True, "comparing") as tell:
+        survey = Survey(split, cases, logs, threads, scene.model, math.inf, tell)
+        survey.work()
+    survey.machine.warn()
+    return survey.latency, survey.cost
+
+
+def modules(scene: Scene, model: NamedModel, threads: int) -> dict[str, Module]:
+    """The model behind each dispatcher, the cheapest first."""
+    auto = behind(model, spec_of_auto(threads))
+    return {
+        AUTO: auto,
+        TUNED: auto,
+        LOG: behind(model, "log"),
+        LIMIT: behind(model, ORACLE, scene.points),
+    }
+
+
+def behind(model: NamedModel, dispatcher: str, points: Sequence[parameter.Sizes] = ()) -> Module:
+    """The module as a dispatcher clones it."""
+    return dispatched(model, {"dispatcher": dispatcher, "points": points})
+
+
+def beside_first(every: Sequence[Frames]) -> Frames:
+    """All latencies, and what each way costs and takes beside the first of its model."""
     import pandas as pd
 
     from bucketize.analysis import trade_off
 
-    say("Compiling from an empty cache, then running everything in turns ...")
-    models = [scene.loaded() for scene in SCENES]  # beside a bar of its own
-    surveys: list[Survey] = []
-    with progress_bar("comparing") as tell:
-        for scene, model in zip(SCENES, models, strict=True):
-            tell_model = within(tell, scene.model, surveys)
-            surveys.append(survey(scene, model, log, threads, tell_model))
-        for each in surveys:
-            each.work()
-    busiest(machine for each in surveys for machine in each.machines).warn()
-    trades = [trade_off(each.latency, each.cost, PLAIN) for each in surveys]
-    latencies = [each.latency for each in surveys]
+    trades = [trade_off(latency, cost, first(cost)) for latency, cost in every]
+    latencies = [latency for latency, _ in every]
     return pd.concat(latencies, ignore_index=True), pd.concat(trades, ignore_index=True)
 
 
-def within(tell: Tell, model: str, surveys: Sequence[Survey]) -> TellMore:
-    """What tells of a model's survey as of a part of all, so that one bar fills."""
-
-    def tell_of_all(what: str, done: int, total: int, /, **_: float | None) -> None:
-        del done, total  # of one survey
-        every = [each.pieces for each in surveys]
-        tell(f"{model}, {what}", sum(p.done for p in every), sum(len(p.pieces) for p in every))
-
-    return tell_of_all
-
-
-def survey(scene: Scene, model: NamedModel, log: Path, threads: int, tell: TellMore) -> Survey:
-    """The modules of a scene, to be measured at its sizes."""
-    from bucketize.analysis.tradeoff import Case, Survey
-
-    cases = [Case.of(model.module, **model.inputs(sizes)) for sizes in scene.points]
-    return Survey(modules(scene, model), cases, {TUNED: log}, threads, scene.model, math.inf, tell)
-
-
-def modules(scene: Scene, model: NamedModel) -> Modules:
-    """The module without buckets, and behind them."""
-    options = {"dispatcher": DISPATCHER}
-    split = dispatched(model, options)
-    return {name: model.module if name == PLAIN else split for name in scene.names}
+def first(of: pd.DataFrame) -> str:
+    """The way that a frame begins with."""
+    return str(of["dispatcher"].iloc[0])
 
 
 def checked(latency: pd.DataFrame) -> float:
@@ -195,36 +210,46 @@ def checked(latency: pd.DataFrame) -> float:
     return float(worst["max_rel_err"])
 
 
-def written(latency: pd.DataFrame, trade: pd.DataFrame, output: Path) -> None:
-    """Write the frame by size, and the picture."""
+def write_report(latency: pd.DataFrame, trade: pd.DataFrame, output: Path) -> list[str]:
+    """Write the frame by size, and the picture; the names of the files."""
     import pandas as pd
 
     from bucketize.analysis import plot_gain, versus_oracle
-    from bucketize.analysis.cost import COSTS
 
-    by_model = [versus_oracle(of, PLAIN) for _, of in latency.groupby("model", sort=False)]
-    costs = trade[["model", "dispatcher", "clones", *COSTS]]
+    by_model = [versus_oracle(of, first(of)) for _, of in latency.groupby("model", sort=False)]
+    costs = trade[["model", "dispatcher", *COSTS]]
     frame = pd.concat(by_model).merge(costs, how="left", on=["model", "dispatcher"])
     frame.to_csv(output / "tradeoff.csv", index=False)
-    plot_gain(trade, PLAIN).savefig(output / "tradeoff.png", dpi=100)
+    plot_gain(trade).savefig(output / "tradeoff.png", dpi=100)
+    return ["tradeoff.csv", "tradeoff.png"]
+
+
+COSTS: Mapping[str, Format] = {
+    "clones": "{:.0f}".format,
+    "compile_s": "{:.1f} s".format,
+    "weight_mib": "{:.0f} MiB".format,
+    "calls": "{:.0f}".format,
+}
+"""What ways cost, by column of a trade-off; those of a model have some of them."""
 
 
 def shown(trade: pd.DataFrame) -> str:
-    """What each module costs, and its time by that of the one without buckets."""
+    """What each way costs, and its time by that of the first of its model, a table for each."""
+    models = [of.dropna(axis="columns", how="all") for _, of in trade.groupby("model", sort=False)]
+    return "\n\n".join(map(shown_model, models))
+
+
+def shown_model(of: pd.DataFrame) -> str:
+    """The ways of a model."""
+    beside = f"time by that of {first(of)}"
     rows = [
         {
-            "model": row["model"],
-            "module": row["dispatcher"],
-            "clones": row["clones"],
-            "compile": f"{row['compile_s']:.1f} s",
-            "weights": f"{row['weight_mib']:.0f} MiB",
-            f"vs {PLAIN}": f"{shown_ratio(row)} {judged(row)}",
+            str(row["model"]): row["dispatcher"],
+            **{name: form(row[name]) for name, form in COSTS.items() if name in row},
+            beside: f"{shown_ratio(row)} {judged(row)}" if i else "1",
         }
-        for row in records(trade)
+        for i, row in enumerate(records(of))
     ]
-    for row in rows:
-        if row["module"] == PLAIN:  # it is told by itself
-            row[f"vs {PLAIN}"] = ""
     return table(rows)
 
 
