@@ -1,8 +1,8 @@
 """Blocks of code in Markdown, run as they stand: sybil finds them, in the order of the page.
 
 - `python` runs in the names of its page. What it prints is in the `text` block that follows it.
-- `console`: a line behind `$ ` is a command, other lines are what it writes to its output. All
-  commands of a page run in one folder, as `python` does.
+- `console`: a line behind `$ ` is a command, other lines are what it writes to its output; behind
+  `&` it runs until the page ends. All commands of a page run in one folder, as `python` does.
 - `...` in an output is any text, as doctest has it, and spaces are alike.
 - `<!-- skip: next "reason" -->` above a block says why it is not run, and of what takes long
   `skip: next if(quick, reason="...")` why not by `make test`: sybil's directives.
@@ -42,12 +42,18 @@ class Page:
     python: PythonEvaluator = field(default_factory=PythonEvaluator)
     printed: str = ""
     """What no block has shown yet."""
+    beside: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def run(self) -> list[str]:
         """Run all blocks; why some were not."""
         document = self.document()
         document.namespace |= {"quick": self.quick}
-        skipped = [reason for example in document if (reason := self.evaluated(example))]
+        try:
+            skipped = [reason for example in document if (reason := self.evaluated(example))]
+        finally:
+            for process in self.beside:
+                process.terminate()
+                process.wait()
         assert not self.printed, f"no block shows what is printed: {self.printed}"
         return skipped
 
@@ -84,6 +90,10 @@ class Page:
     def run_console(self, example: Example) -> str | None:
         """Run the commands, one after the other; what differs."""
         for command, wanted in commands(example.parsed):
+            if command.endswith("&"):
+                words = shlex.split(command.removesuffix("&"))
+                self.beside.append(subprocess.Popen(words, env=environment()))
+                continue
             got = output(command)
             if wanted and (told := different(got, wanted)):
                 return f"{command}\n{told}"
@@ -113,17 +123,17 @@ def output(command: str) -> str:
         result = click.testing.CliRunner().invoke(main, words[1:], prog_name="bucketize")
         assert result.exit_code == 0, f"{command}\n{result.output}{result.exception or ''}"
         return result.stdout
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        command,
-        shell=True,
-        text=True,
-        capture_output=True,
-        env={**os.environ, "PATH": path},
-        check=False,
+        command, shell=True, text=True, capture_output=True, env=environment(), check=False
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
+
+
+def environment() -> dict[str, str]:
+    """In which commands are those of this installation."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path}
 
 
 def different(got: str, wanted: str) -> str:
