@@ -9,6 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
+
 from bucketize.release import release as last_tag
 
 HERE = Path(__file__).parent
@@ -18,7 +20,7 @@ project = "bucketize"
 author = "the bucketize authors"
 release = version = last_tag()
 is_release = import_module("bucketize._version").__version__ == release
-html_title = f"bucketize {release}" if is_release else f"bucketize, behind {release}"
+html_title = f"bucketize {release}" if is_release else f"bucketize {release}+"
 
 extensions = [
     "myst_parser",
@@ -30,13 +32,15 @@ extensions = [
 ]
 exclude_patterns = ["frames"]
 highlight_language = "none"  # of blocks that name none
+default_role = "code"  # single backticks, as docstrings and help texts have them
+smartquotes = False  # it makes a dash of the two of an option
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3  # those that GitHub makes: links to them are checked
 
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_default_options = {"members": True}
 python_use_unqualified_type_names = True
 add_module_names = False
 python_maximum_signature_line_length = 80
@@ -79,6 +83,22 @@ def linked_here(app: Any, page: str, source: list[str]) -> None:
         source[0] = source[0].replace(f"](../{file}", f"]({there}")
 
 
+def examples_as_code(app: Any, ctx: Any, lines: list[str]) -> None:
+    """Have the examples of a command's help stand as they are typed."""
+    del app, ctx
+    head = ["Examples:", "", ".. code-block:: text", ""]
+    made = [head if line == "| Examples:" else [line.replace("|  ", "   ")] for line in lines]
+    lines[:] = [line for part in made for line in part]
+
+
+def dashed(app: Any, page: nodes.document) -> None:
+    """Put a dash between a parameter and what it is, which Sphinx leaves to `smartquotes`."""
+    del app
+    for text in page.findall(nodes.Text):
+        if text == " -- ":
+            text.parent.replace(text, nodes.Text(" \N{EN DASH} "))
+
+
 def is_fault(record: logging.LogRecord) -> bool:
     """Whether a warning is one: a place in a toctree for pages to come is none."""
     return getattr(record, "subtype", None) != "empty_glob"  # without a type: not suppressed by it
@@ -87,4 +107,6 @@ def is_fault(record: logging.LogRecord) -> bool:
 def setup(app: Any) -> None:
     """What Sphinx calls first."""
     app.connect("source-read", linked_here)
+    app.connect("sphinx-click-process-description", examples_as_code)
+    app.connect("doctree-read", dashed)
     logging.getLogger("sphinx.sphinx.directives.other").addFilter(is_fault)

@@ -24,7 +24,8 @@ HOME = '<!doctype html><meta charset="utf-8"><title>bucketize</title>\n'
 def main(address: str) -> None:
     """Build, and tell where; `address` is what versions will be below of."""
     version = release() if import_module("bucketize._version").__version__ == release() else DEV
-    options = ["-q", "-W", "--keep-going", "-j", "auto", "-b", "html", "-d", "build/doctrees"]
+    # All pages anew: of one that is kept, links to what has gone since are not looked at.
+    options = ["-q", "-W", "--keep-going", "-E", "-a", "-j", "auto", "-d", "build/doctrees"]
     built = subprocess.run(
         [sys.executable, "-m", "sphinx", *options, "docs", str(OUT / version)],
         cwd=ROOT,

@@ -65,7 +65,7 @@ def bench(
             on stderr.
 
     Returns:
-        A row for each engine: engine, time_s, time_q1_s and time_q3_s (median and quartiles),
+        A row for each engine, with engine, time_s, time_q1_s and time_q3_s (median and quartiles),
         ratio, ratio_q1 and ratio_q3 (the first one's time by this one's in the same round: below 1
         the first is faster), error (the worst relative difference of its outputs from another
         engine's). `attrs["machine"]` is what else the machine did, a `bucketize.busy.Machine`.
