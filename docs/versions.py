@@ -18,12 +18,18 @@ from bucketize.release import release
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "build" / "site"
 DEV = "dev"
-HOME = '<!doctype html><meta charset="utf-8"><title>bucketize</title>\n'
 
 
 def main(address: str) -> None:
-    """Build, and tell where; `address` is what versions will be below of."""
-    version = release() if import_module("bucketize._version").__version__ == release() else DEV
+    """Build, and tell where; versions will be below of `address`."""
+    is_release = import_module("bucketize._version").__version__ == release()
+    build(release() if is_release else DEV)
+    versions = link(OUT, address)
+    print(f"{OUT.relative_to(ROOT)}: {', '.join(versions)}")
+
+
+def build(version: str) -> None:
+    """Have Sphinx write the pages of this tree; what it warns of is an error."""
     # All pages anew: of one that is kept, links to what has gone since are not looked at.
     options = ["-q", "-W", "--keep-going", "-E", "-a", "-j", "auto", "-d", "build/doctrees"]
     built = subprocess.run(
@@ -34,23 +40,24 @@ def main(address: str) -> None:
     )
     if built.returncode:  # it has said why
         sys.exit(built.returncode)
-    every = versions(OUT)
-    rows = [{"version": v, "url": f"{address.rstrip('/')}/{v}/"} for v in every]
-    (OUT / "versions.json").write_text(json.dumps(rows))
-    newest = next((v for v in every if v != DEV), DEV)
-    (OUT / "index.html").write_text(
-        f'{HOME}<meta http-equiv="refresh" content="0; url={newest}/index.html">\n'
-    )
-    print(f"{OUT.relative_to(ROOT)}: {', '.join(every)}")
 
 
-def versions(folder: Path) -> list[str]:
-    """The versions that are there: `dev`, then the newest first."""
+def link(folder: Path, address: str) -> list[str]:
+    """Write what leads to the versions in a folder; these: `dev`, then the newest first."""
     built = [path.parent.name for path in folder.glob("*/objects.inv")]
-    return sorted(built, key=lambda v: (v == DEV, _numbers(v)), reverse=True)
+    versions = sorted(built, key=lambda v: (v == DEV, numbers(v)), reverse=True)
+    rows = [{"version": v, "url": f"{address.rstrip('/')}/{v}/"} for v in versions]
+    (folder / "versions.json").write_text(json.dumps(rows))
+    newest = next((v for v in versions if v != DEV), DEV)
+    (folder / "index.html").write_text(
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>bucketize</title>\n'
+        f'<meta http-equiv="refresh" content="0; url={newest}/index.html">\n'
+    )
+    return versions
 
 
-def _numbers(version: str) -> list[int]:
+def numbers(version: str) -> list[int]:
+    """Of a release, by which they are in order."""
     return [int(part) for part in version.split(".") if part.isdigit()]
 
 

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
+import json
 import re
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
@@ -76,15 +77,33 @@ def test_the_page_of_analysis_has_every_public_name() -> None:
 
 
 @pytest.fixture
-def pictures(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """A module of docs/, by its name."""
     monkeypatch.syspath_prepend(DOCS)
-    sys.modules.pop("pictures", None)
-    import pictures
-
-    return pictures
+    return importlib.import_module
 
 
-def test_the_pictures_are_drawn(pictures: ModuleType, tmp_path: Path) -> None:
+def test_all_versions_are_listed_and_the_newest_release_is_home(
+    module: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    link = module("versions").link
+
+    def home() -> str:
+        (found,) = re.findall("url=(.*?)/", (tmp_path / "index.html").read_text())
+        return found
+
+    for version in ("dev", "0.9.0", "0.10.0"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "objects.inv").touch()
+        link(tmp_path, "/")
+        assert home() == ("dev" if version == "dev" else version)
+    assert link(tmp_path, "https://there/docs/") == ["dev", "0.10.0", "0.9.0"]
+    told = json.loads((tmp_path / "versions.json").read_text())
+    assert told[1] == {"version": "0.10.0", "url": "https://there/docs/0.10.0/"}
+
+
+def test_the_pictures_are_drawn(module: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    pictures = module("pictures")
     pictures.draw(tmp_path / "out")
     drawn = {path.stem for path in (tmp_path / "out").glob("*.svg")}
     assert drawn == set(pictures.PICTURES) == {p.stem for p in (DOCS / "frames").glob("*.csv")}
