@@ -30,7 +30,6 @@ extensions = [
     "sphinx_copybutton",
     "pictures",  # of this folder
 ]
-exclude_patterns = ["frames"]
 highlight_language = "none"  # of blocks that name none
 default_role = "code"  # single backticks, as docstrings and help texts have them
 smartquotes = False  # it makes a dash of the two of an option
