@@ -17,7 +17,6 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 project = "bucketize"
-author = "the bucketize authors"
 release = version = last_tag()
 is_release = import_module("bucketize._version").__version__ == release
 html_title = f"bucketize {release}" if is_release else f"bucketize {release}+"
@@ -34,7 +33,6 @@ highlight_language = "none"  # of blocks that name none
 default_role = "code"  # single backticks, as docstrings and help texts have them
 smartquotes = False  # it makes a dash of the two of an option
 
-myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3  # those that GitHub makes: links to them are checked
 
 autodoc_typehints = "signature"
@@ -59,7 +57,7 @@ html_theme_options = {
     "navbar_end": ["version-switcher", "theme-switcher"],
     "secondary_sidebar_items": ["page-toc"],
     "show_toc_level": 2,
-    "footer_start": ["copyright"],
+    "footer_start": [],
     "footer_end": [],
     "switcher": {
         "json_url": "../versions.json",  # of all versions, beside their folders
