@@ -6,6 +6,7 @@ JOBS   ?= 3# on two cores: some tests wait for processes of their own
 SAMPLE ?= 150
 SEED   ?= 0
 ONLY   ?=
+SITE   ?= /# where the site will be: its versions have addresses below it
 BENCH  ?= --tune 60 -d log
 TARGET ?= $(BUCKETIZE_TARGET)
 
@@ -15,7 +16,8 @@ CHECK  := layers types text ir op_laws semantics dispatch dispatchers decision_t
 
 export BUCKETIZE_TARGET := $(TARGET)
 
-.PHONY: help demo notebooks recording test test-all test-arm64 test-ray check fuzz dist mutate lint format bench clean
+.PHONY: docs docs-links docs-test help demo notebooks recording test test-all test-arm64 test-ray check fuzz dist mutate \
+	lint format bench clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -71,6 +73,15 @@ format: $(READY) ## rewrite the files as ruff would have them
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+docs: $(VENV)/.docs ## the site of docs/, into build/site; its links are checked, and a warning is an error
+	@$(BIN)/python docs/versions.py $(SITE)
+
+docs-links: $(VENV)/.docs ## the site's links to elsewhere: needs the network
+	@$(BIN)/sphinx-build -q -b linkcheck -d build/doctrees docs build/links
+
+docs-test: $(READY) ## every block of README and docs, those that take long, too
+	@$(BIN)/pytest -q -n 0 --every-case tests/test_documents.py
+
 bench: $(VENV)/.bench ## beside other engines, an hour or two; a minute: make bench BENCH='--quick -m mlp'
 	@$(BIN)/python -m benchmarks bench $(BENCH)
 
@@ -96,6 +107,10 @@ $(VENV)/.bench: $(READY) # an engine that cannot be had here is missing then, wh
 
 $(VENV)/.ray: $(READY)
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable ./runtime --editable '.[ray]'
+	@touch $@
+
+$(VENV)/.docs: $(READY)
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable ./runtime --editable '.[docs]'
 	@touch $@
 
 $(VENV)/.mutate: $(READY)

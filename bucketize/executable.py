@@ -518,7 +518,7 @@ class Executable:
                 use, or, of `compile(mod, lazy=True, strict=True)`, never: the original stays.
 
         Returns:
-            What is on its way: to be looked at, waited for, or stopped.
+            What is on its way, to be looked at, waited for, or stopped.
 
         Raises:
             ArgumentError: no traffic, or seconds below 0.
@@ -690,7 +690,7 @@ class Executable:
                 `exe.explain(N=3, H=224, W=224)`.
 
         Returns:
-            The clone and a row for each kernel: `str` of it is a table, `rows` are its data.
+            The clone and a row for each kernel; `str` of it is a table, `rows` are its data.
 
         Raises:
             ArgumentError: a size that has no name.
@@ -743,7 +743,7 @@ class Executable:
             **named: as of `run`.
 
         Returns:
-            A row for each kernel, in order: name (the nodes of the model, joined by "+"), op,
+            A row for each kernel, in order, with name (the nodes of the model, joined by "+"), op,
             kernel (its template), shape (of the result), time_s (the median), iqr_s (the distance
             between the quartiles), share, predicted_s (what the model of the template says), flops,
             bytes, gflops, gbytes_s, intensity (FLOP per byte), roofline (attained by attainable),

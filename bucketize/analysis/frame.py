@@ -100,11 +100,12 @@ def best_schedules(frame: pd.DataFrame) -> pd.DataFrame:
         frame: as of `load`.
 
     Returns:
-        A row per workload and bucket: the columns of the task; `layer`, the first that it computes;
-        `template`, `schedule`, `schedule_hash`; `relative`, the geometric mean over the `shapes`
-        measured of latency by the default's; `latency_s`, the weighted mean over them; `gflops`,
-        the weighted mean work by it, in GFLOP/s, missing where the log tells no work; `tried` and
-        `failed`, how many schedules were and did. A task whose every schedule failed has no row.
+        A row per workload and bucket, with the columns of the task; `layer`, the first that it
+        computes; `template`, `schedule`, `schedule_hash`; `relative`, the geometric mean over the
+        `shapes` measured of latency by the default's; `latency_s`, the weighted mean over them;
+        `gflops`, the weighted mean work by it, in GFLOP/s, missing where the log tells no work;
+        `tried` and `failed`, how many schedules were and did. A task whose every schedule failed
+        has no row.
 
     """
     groups = _trials_by_task(frame)
@@ -158,8 +159,8 @@ def confirmed(frame: pd.DataFrame) -> pd.DataFrame:
         frame: as of `load`.
 
     Returns:
-        A row per clone: `host_cpu`, `threads`, `model`, `function`, `bucket`; `chosen`, how many
-        workloads do not run on their default; `arrangement`, how they are laid out and fused;
+        A row per clone, with `host_cpu`, `threads`, `model`, `function`, `bucket`; `chosen`, how
+        many workloads do not run on their default; `arrangement`, how they are laid out and fused;
         `ratio`, the clone's latency by that on defaults, the weighted geometric mean over the
         `shapes` judged, and the ends of its 95 % interval, `ratio_low` and `ratio_high`: 1 where
         the defaults stay.
@@ -212,9 +213,9 @@ def progress(frame: pd.DataFrame) -> pd.DataFrame:
         frame: as of `load`.
 
     Returns:
-        A row per schedule, in the order tried: the columns of the task; `step`, counted from 1;
-        `source`; `relative` latency of this schedule by the default's (NaN when it failed); `best`,
-        the least of it so far.
+        A row per schedule, in the order tried, with the columns of the task; `step`, counted from
+        1; `source`; `relative` latency of this schedule by the default's (NaN when it failed);
+        `best`, the least of it so far.
 
     """
     rows = [task | step for task, trials in _trials_by_task(frame) for step in _course(trials)]

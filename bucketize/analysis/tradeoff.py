@@ -114,14 +114,14 @@ def measure_trade_off(
             stderr.
 
     Returns:
-        A row per dispatcher, shape and round: `latency_s`, the `clone` that served, `clone_tuned`
-        (whether the log has a word on it), the largest relative error of its results, the case's
-        `weight`, the processors that `others` took and the `load` average, and which model, on
-        which machine, when. And a row per dispatcher but the oracle, with what it cost: `clones`,
-        distinct `kernels`, `compile_s` from an empty cache, `weight_mib` of constants as kernels
-        hold them, and of its `tasks` (the workloads of each clone that have knobs) how many the log
-        knows, `searched`, and for how many it knows better than the default, `tuned`; missing of
-        those that were not reached.
+        A row per dispatcher, shape and round, with `latency_s`, the `clone` that served,
+        `clone_tuned` (whether the log has a word on it), the largest relative error of its results,
+        the case's `weight`, the processors that `others` took and the `load` average, and which
+        model, on which machine, when. And a row per dispatcher but the oracle, with what it cost:
+        `clones`, distinct `kernels`, `compile_s` from an empty cache, `weight_mib` of constants as
+        kernels hold them, and of its `tasks` (the workloads of each clone that have knobs) how many
+        the log knows, `searched`, and for how many it knows better than the default, `tuned`;
+        missing of those that were not reached.
 
     """
     limit = math.inf if seconds is None else seconds

@@ -114,7 +114,8 @@ COMMANDS = {
     "bucket": ("optimize", "partition", "merge", "traffic", "drift", "check_padding"),
     "command": (
         *("demo", "zoo", "show", "tune", "top", "compile", "export", "run", "serve", "profile"),
-        *("report", "bench", "compare", "analyze", "log", "dispatchers", "ops", "cache", "calibrate"),
+        *("report", "bench", "compare", "analyze", "log", "dispatchers", "ops", "cache"),
+        "calibrate",
     ),
 }
 for folder, names in COMMANDS.items():  # each in a module of its name

@@ -91,7 +91,7 @@ def partition(  # noqa: PLR0913  options by name
         worth: what each further clone has to save, as a share of the objective.
 
     Returns:
-        The partition: a dispatcher, whose text says what it is expected to buy.
+        The partition, a dispatcher whose text says what it is expected to buy.
 
     Raises:
         ArgumentError: no module, no budget, or `worth` that is no share.

@@ -72,7 +72,7 @@ def ragged(mod: Module, *, axis: str | None = None, mask: str | None = None) -> 
             from there on; None, without an axis: the one that has "mask" in its name.
 
     Returns:
-        A new module: `main`, its original, and `main[ragged]`.
+        A new module of `main`, its original, and `main[ragged]`.
 
     Raises:
         ArgumentError: no module, or no one input that is called a mask, and none is named.

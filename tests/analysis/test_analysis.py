@@ -6,11 +6,9 @@ import io
 import json
 import math
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -401,29 +399,6 @@ def test_a_trade_off_is_measured_from_python(tmp_path: Path) -> None:
     assert trade.loc["none", ["clones", "tasks", "searched", "tuned"]].tolist() == [1, 3, 3, 0]
     assert trade.loc["untuned", ["tasks", "searched", "tuned"]].tolist() == [3, 0, 0]
     assert trade.loc["none", "worst_slowdown"] >= trade.loc["none", "mean_slowdown"] > 0
-
-
-ROOT = Path(__file__).parents[2]
-EXAMPLE = re.compile(r"```python\n(.*?)```(?:\n\n```\n(.*?)```)?", re.DOTALL)
-MEASURED = "dispatcher  clones"  # what another machine prints otherwise
-
-
-def test_the_page_of_examples_prints_what_it_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tuning_logs").symlink_to(ROOT / "tuning_logs")
-    monkeypatch.setattr(analysis, "measure_trade_off", lambda *_, model: (LATENCY, COST))
-    names: dict[str, Any] = {}
-    for code, said in EXAMPLE.findall((ROOT / "docs/analysis.md").read_text()):
-        exec(compile(code, "analysis.md", "exec"), names)
-        printed = capsys.readouterr().out
-        assert bool(printed) == bool(said)
-        if MEASURED not in said:
-            assert [line.rstrip() for line in printed.splitlines()] == said.splitlines()
-    assert {p.name for p in tmp_path.glob("*.png")} == {
-        "latency.png", "progress.png", "trade-off.png",
-    }  # fmt: skip
 
 
 def test_who_reads_a_log_imports_neither_matplotlib_nor_the_compiler() -> None:

@@ -1,0 +1,109 @@
+"""Sphinx: the site that `make docs` builds of these pages."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+
+from bucketize.release import release as last_tag
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+project = "bucketize"
+release = version = last_tag()
+is_release = import_module("bucketize._version").__version__ == release
+html_title = f"bucketize {release}" if is_release else f"bucketize {release}+"
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_click",
+    "sphinx_copybutton",
+    "pictures",  # of this folder
+]
+highlight_language = "none"  # of blocks that name none
+default_role = "code"  # single backticks, as docstrings and help texts have them
+smartquotes = False  # it makes a dash of the two of an option
+
+myst_heading_anchors = 3  # those that GitHub makes: links to them are checked
+
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True}
+python_use_unqualified_type_names = True
+add_module_names = False
+python_maximum_signature_line_length = 80
+napoleon_numpy_docstring = False
+
+copybutton_exclude = ".linenos, .go"  # what a command prints
+copybutton_prompt_text = "$ "
+copybutton_line_continuation_character = "\\"
+
+linkcheck_anchors = False  # pages that scripts make have them only in a browser
+
+html_theme = "pydata_sphinx_theme"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "navbar_end": ["version-switcher", "theme-switcher"],
+    "secondary_sidebar_items": ["page-toc"],
+    "show_toc_level": 2,
+    "footer_start": [],
+    "footer_end": [],
+    "switcher": {
+        "json_url": "../versions.json",  # of all versions, beside their folders
+        "version_match": os.environ.get("BUCKETIZE_SITE_VERSION", release),
+    },
+    "check_switcher": False,  # it is written when all versions are there
+}
+
+# Files of the repository that are pages of the site, too, by another place.
+PAGES = {
+    "examples/library/README.md": "/how-to/languages.md",
+    "tuning_logs/README.md": "/reference/log.md",
+}
+
+
+def linked_here(app: Any, page: str, source: list[str]) -> None:
+    """Have links to those files lead to their pages."""
+    del app, page
+    for file, there in PAGES.items():
+        source[0] = source[0].replace(f"](../{file}", f"]({there}")
+
+
+def examples_as_code(app: Any, ctx: Any, lines: list[str]) -> None:
+    """Have the examples of a command's help stand as they are typed."""
+    del app, ctx
+    head = ["Examples:", "", ".. code-block:: text", ""]
+    made = [head if line == "| Examples:" else [line.replace("|  ", "   ")] for line in lines]
+    lines[:] = [line for part in made for line in part]
+
+
+def dashed(app: Any, page: nodes.document) -> None:
+    """Put a dash between a parameter and what it is, which Sphinx leaves to `smartquotes`."""
+    del app
+    for text in page.findall(nodes.Text):
+        if text == " -- ":
+            text.parent.replace(text, nodes.Text(" \N{EN DASH} "))
+
+
+def is_fault(record: logging.LogRecord) -> bool:
+    """Whether a warning is one: a place in a toctree for pages to come is none."""
+    return getattr(record, "subtype", None) != "empty_glob"  # without a type: not suppressed by it
+
+
+def setup(app: Any) -> None:
+    """What Sphinx calls first."""
+    app.connect("source-read", linked_here)
+    app.connect("sphinx-click-process-description", examples_as_code)
+    app.connect("doctree-read", dashed)
+    logging.getLogger("sphinx.sphinx.directives.other").addFilter(is_fault)
