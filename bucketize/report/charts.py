@@ -30,6 +30,7 @@ CONFIG: dict[str, Any] = {
         "titleFontWeight": "normal",
         "labelOverlap": "greedy",
     },
+    "axisQuantitative": {"tickCount": 8},
     "legend": {
         **dict.fromkeys(("labelColor", "titleColor"), "var(--ink)"),
         "labelFontSize": 12,

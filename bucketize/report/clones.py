@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
+from itertools import islice
 from typing import Any
 
 import pandas as pd
@@ -48,11 +49,13 @@ def clones(subject: ReportSubject) -> pd.DataFrame:
         looked at), listing (clones of one number call the same kernels), executor, arrangement,
         kernels (called there), tuned (of them, by the log), on_host (ops that numpy computes),
         predicted_s (of a call there), requests and their share. What no size that was tried leads
-        to has no sizes; requests are missing where no traffic is known.
+        to has no sizes; requests are missing where no traffic is known. `attrs["sizes"]` are, by
+        listing, the sizes of its first clone.
 
     """
     requests = served(subject)
     numbers: dict[tuple[str, ...], int] = {}
+    first: dict[int, Sizes] = {}
     rows = []
     for name in subject.clones:
         row = {"clone": name, **_requests(requests, name)}
@@ -62,9 +65,12 @@ def clones(subject: ReportSubject) -> pd.DataFrame:
             key = kernels_called(subject.program, sizes)
             row |= {"sizes": pairs(sizes), **_facts(subject, taken)}
             row["listing"] = numbers.setdefault(key, len(numbers) + 1)
+            first.setdefault(row["listing"], sizes)
         rows.append(row)
     frame = pd.DataFrame(rows, columns=CLONES)
-    return frame.astype(dict.fromkeys(("listing", "kernels", "tuned", "on_host"), "Int64"))
+    frame = frame.astype(dict.fromkeys(("listing", "kernels", "tuned", "on_host"), "Int64"))
+    frame.attrs["sizes"] = first
+    return frame
 
 
 def _first(subject: ReportSubject, clone: str) -> list[Sizes]:
@@ -146,16 +152,10 @@ def kernels(subject: ReportSubject, every: pd.DataFrame) -> pd.DataFrame:
 
     """
     rows: list[dict[str, Any]] = []
-    firsts = every.dropna(subset=["listing"]).drop_duplicates("listing").head(LISTED)
-    for listing, sizes in zip(firsts["listing"], firsts["sizes"], strict=True):
-        rows += [{"listing": listing, **row} for row in kernel_rows(subject, sizes_of(sizes))]
+    for listing, sizes in islice(every.attrs["sizes"].items(), LISTED):
+        rows += [{"listing": listing, **row} for row in kernel_rows(subject, sizes)]
     frame = pd.DataFrame(rows, columns=KERNELS)
     return frame.astype({"segment": "Int64"})
-
-
-def sizes_of(text: str) -> Sizes:
-    """The inverse of `pairs`."""
-    return {n: int(size) for n, _, size in (p.rpartition("=") for p in text.split(",") if p)}
 
 
 def kernel_rows(subject: ReportSubject, sizes: Sizes) -> list[dict[str, Any]]:
@@ -221,16 +221,16 @@ def edges(subject: ReportSubject, every: pd.DataFrame) -> pd.DataFrame:
         A row for each pair: source and target, places in the first listing of `kernels`.
 
     """
-    first = every.dropna(subset=["listing"]).head(1)
-    pairs_ = [edge for sizes in first["sizes"] for edge in read_from(subject.program, sizes)]
+    first = islice(every.attrs["sizes"].values(), 1)
+    pairs_ = [edge for sizes in first for edge in read_from(subject.program, sizes)]
     return pd.DataFrame(sorted(set(pairs_)), columns=["source", "target"])
 
 
-def read_from(program: Program, sizes: str) -> Iterator[tuple[int, int]]:
+def read_from(program: Program, sizes: Sizes) -> Iterator[tuple[int, int]]:
     """The edges of a call: what writes, and what reads it, by their places."""
     makers: dict[Atom, set[int]] = {}
     count = 0
-    for instruction, _, _ in way(program, "main", sizes_of(sizes)):
+    for instruction, _, _ in way(program, "main", sizes):
         if isinstance(instruction, RunSegment):
             segment = instruction.segment
             _hand(makers, instruction.args, segment.fn.params)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import pandas as pd
 
 from bucketize.busy import machine_load
-from bucketize.inspect.profile import BETWEEN
 from bucketize.inspect.roofline import Roofline
 from bucketize.log.environment import here
 from bucketize.op import Array
@@ -61,10 +60,22 @@ def profiles(subject: ReportSubject, inputs: Inputs, tell: Tell | None) -> dict[
     for sizes in subject.points:
         arrays = inputs(sizes)
         in_order = [arrays[name] for name in exe.inputs]
-        frame = exe.profile(*in_order, repetitions=REPETITIONS, roofline=roof, progress=tell)
+        with _explained(subject):
+            frame = exe.profile(*in_order, repetitions=REPETITIONS, roofline=roof, progress=tell)
         roof = frame.attrs["roofline"]
         frames[pairs(sizes)] = frame
     return frames
+
+
+@contextmanager
+def _explained(subject: ReportSubject) -> Iterator[None]:
+    """Say of sizes that were not given how to give others."""
+    try:
+        yield
+    except REFUSALS as e:
+        if not subject.given:
+            e.add_note("the report chose these sizes: give others, by sizes=[{...}] or --at")
+        raise
 
 
 def layers(of: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -130,12 +141,8 @@ def environment(subject: ReportSubject) -> pd.DataFrame:
 
 
 def counts(subject: ReportSubject) -> pd.DataFrame:
-    """What compiling came to: the fields of `Executable.counts`, in one row."""
+    """What compiling came to: clones, and the fields of `Executable.counts`, in one row."""
     its = asdict(subject.executable.counts)
     host = ", ".join(f"{n} x {op}" for op, n in its.pop("host").items())
-    return pd.DataFrame([{**its, "host": host}])
-
-
-def kernel_rows(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a profile that are kernels."""
-    return frame[frame["name"] != BETWEEN]
+    clones = max(len(subject.program.routines) - 1, 1)
+    return pd.DataFrame([{"clones": clones, **its, "host": host}])

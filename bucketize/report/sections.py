@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from bucketize.report import charts
+from bucketize.report.clones import LISTED
 from bucketize.report.graph import drawing
 from bucketize.report.report import ModelReport
 from bucketize.report.section import Head, PageSection, Picture, Sheet, megabytes
@@ -35,7 +36,11 @@ def _kernels(of: ModelReport) -> PageSection:
     frame = of.frames["clones"]
     parts: list[Picture | Sheet] = []
     if len(frame) > 1:
-        parts.append(Sheet("Clones, those first that are asked for most.", frame, heads))
+        every = int(of.frames["compiling"]["clones"].iloc[0])
+        caption = f"{len(frame)} of {every:,} clones" if len(frame) < every else "Clones"
+        if len(of.frames["traffic"]):
+            caption += ", those first that are asked for most"
+        parts.append(Sheet(f"{caption}.", frame, heads))
     nodes, _ = graph_of(of)
     if len(nodes):
         picture = charts.graph(int(nodes["y"].max()) + 1)
@@ -51,6 +56,10 @@ def _kernels(of: ModelReport) -> PageSection:
         "their models expect, and the rest is the call itself. Open one for its schedule, its "
         "operators and its text."
     )
+    if frame["listing"].nunique() > LISTED:
+        text += (
+            f" Of {frame['listing'].nunique()} ways through kernels the first {LISTED} are here."
+        )
     return PageSection("kernels", "What runs", text, parts, special="kernels")
 
 
@@ -356,6 +365,7 @@ def _failures(of: ModelReport) -> PageSection:
 
 def _warm_up(of: ModelReport) -> PageSection:
     compiling = [
+        Head("clones", "clones", "count"),
         Head("kernels", "kernels", "count"),
         Head("built", "compiled now", "count"),
         Head("seconds", "compiling", "seconds"),

@@ -58,20 +58,19 @@ def chosen(of: ModelReport) -> str:
     """How many clones, of what."""
     clones, compiling = of.frames["clones"], of.frames["compiling"].iloc[0]
     calls = clones.dropna(subset=["kernels"])
-    number = several(len(clones), "clone")
-    ways = clones["listing"].nunique()
-    each = (
-        f"{number}, each for a range of sizes" if len(clones) > 1 else "one program for all sizes"
+    count, ways = int(compiling["clones"]), clones["listing"].nunique()
+    what_for = (
+        f"{count:,} clones, each for a range of sizes" if count > 1 else "one program for all sizes"
     )
     same = (
         "all of which call the same kernels" if ways == 1 else f"which call kernels in {ways} ways"
     )
-    alike = f", {same}" if 1 <= ways < len(clones) else ""
+    alike = f", {same}" if 1 <= ways < count else ""
     tuned, every = int(calls["tuned"].sum()), int(calls["kernels"].sum())
     by = f"{tuned} of {every} kernel calls run on schedules that tuning found"
     kernels = several(int(compiling["kernels"]), "distinct kernel")
     schedules = by if tuned else "all schedules are defaults, which a model of costs chooses"
-    return f"It was compiled as {each}{alike}, of {kernels}; {schedules}."
+    return f"It was compiled as {what_for}{alike}, of {kernels}; {schedules}."
 
 
 def costs(of: ModelReport) -> Iterator[str]:
@@ -164,7 +163,7 @@ def steps(of: ModelReport) -> Iterator[NextStep]:
 
 
 def _about_clones(of: ModelReport) -> Iterator[NextStep]:
-    frontier, clones = of.frames["frontier"], len(of.frames["clones"])
+    frontier, clones = of.frames["frontier"], int(of.frames["compiling"]["clones"].iloc[0])
     if frontier.empty:
         return
     best = int(frontier.loc[frontier["which"] == "chosen", "clones"].iloc[0])

@@ -5,20 +5,28 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import composites_control
 import numpy as np
 import onnx
 import pandas as pd
 import pytest
+from composites import Composite
+from composites_value import COMPOSITES as VALUES
 from reported import HOSTILE, TRAFFIC, bare, executable, log, module, whole
 
 import bucketize
 from bucketize import analysis, zoo
-from bucketize.errors import ArgumentError, BucketizeError, ShapeError
+from bucketize.errors import ArgumentError, BucketizeError, ShapeError, TypeRelError
 from bucketize.inspect.predict import predictions
+from bucketize.report import subject
 from bucketize.report.against import matched
-from bucketize.report.clones import sizes_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::bucketize.errors.BusyWarning")
+
+
+def sizes_of(text: str) -> dict[str, int]:
+    """The sizes of `N=3`."""
+    return {text[0]: int(text[2:])}
 
 
 def test_what_clones_take_is_what_the_models_say() -> None:
@@ -117,6 +125,38 @@ def test_a_traffic_may_tell_of_symbols_that_are_held() -> None:
     frames = bucketize.report(executable(), sizes=[{"N": 1}], traffic=both).frames
     assert frames["sizes"].to_numpy().tolist() == [[1, 11], [3, 7]]
     assert frames["clones"]["requests"].sum() == 18
+
+
+def test_of_many_clones_those_are_told_that_are_asked_for_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(subject, "CLONES", 2)
+    its = bucketize.report(executable(), name="mlp", traffic=TRAFFIC)
+    assert list(its.frames["clones"]["clone"]) == ["main[N=2..3]", "main[N=1]"]
+    html = its.html()
+    assert "It was compiled as 6 clones" in html
+    assert "2 of 6 clones, those first that are asked for most." in html
+
+
+def compiled(name: str) -> tuple[bucketize.Executable, Composite]:
+    (its,) = (c for c in (*composites_control.COMPOSITES, *VALUES) if c.name == name)
+    return bucketize.compile(bucketize.from_onnx(its.model, bounds=its.bounds())), its
+
+
+def test_a_loop_has_its_kernels() -> None:
+    """They count as often as they run, where sizes tell it."""
+    exe, composite = compiled("loop_grows")
+    its = bucketize.report(exe, name="loop", sizes=[{"N": 2, "M": 3}], inputs=composite.inputs)
+    kernels = its.frames["kernels"]
+    assert list(kernels["name"]) == [s["name"] for s in exe.explain(N=8, M=8).steps]
+    assert kernels["segment"].nunique() == 3
+    assert "<h4>segment 3</h4>" in its.html()
+
+
+def test_sizes_that_were_not_given_and_are_not_legal_are_told_how_to_give() -> None:
+    exe, _ = compiled("grey_or_colour")
+    with pytest.raises(TypeRelError, match=r"the report chose these sizes: give others, by sizes="):
+        bucketize.report(exe)
 
 
 def test_profiles_are_at_the_sizes_that_were_given() -> None:
