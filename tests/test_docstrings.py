@@ -95,6 +95,13 @@ def test_who_takes_something_says_what_comes_of_it(label: str) -> None:
 
 
 @pytest.mark.parametrize("label", PUBLIC)
+def test_what_comes_of_it_begins_with_no_colon(label: str) -> None:
+    """The site would show what stands before one in the first line as a type."""
+    first = sections(PUBLIC[label][0]).get("Returns", "").partition("\n")[0]
+    assert ":" not in first
+
+
+@pytest.mark.parametrize("label", PUBLIC)
 def test_errors_are_classes_that_there_are(label: str) -> None:
     raised = sections(PUBLIC[label][0]).get("Raises")
     if raised is None:
