@@ -27,7 +27,7 @@ demo: $(READY) ## one program at any size: a net over images, an encoder over re
 	@$(BIN)/bucketize demo
 
 notebooks: $(READY) ## run examples/*.ipynb and keep what they show, but for times
-	@$(BIN)/python examples/notebooks.py
+	@$(BIN)/python tests/notebooks.py
 
 recording: $(READY) ## docs/recording: a few commands in a terminal, as they run
 	@docs/recording/record.sh

@@ -1,4 +1,4 @@
-"""Run the notebooks of this folder and keep what they show: `make notebooks`.
+"""Run the notebooks of examples/ and keep what they show: `make notebooks`.
 
 Cells with the tag "machine" time something, or go by how fast the machine is: what they show is not
 kept.
@@ -15,8 +15,8 @@ import nbformat
 from nbclient import NotebookClient
 from traitlets.config import Config
 
-HERE = Path(__file__).parent
-NOTEBOOKS = sorted(HERE.glob("*.ipynb"))
+EXAMPLES = Path(__file__).parent.parent / "examples"
+NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 MACHINE = "machine"
 SECONDS = 600  # for one cell
 
@@ -68,7 +68,7 @@ def _text(output: nbformat.NotebookNode) -> str:
 
 def main(names: list[str]) -> None:
     """Run the named notebooks, or all, and write them anew."""
-    for path in [HERE / name for name in names] or NOTEBOOKS:
+    for path in [EXAMPLES / name for name in names] or NOTEBOOKS:
         print(f"running {path.name} ...", flush=True)
         nbformat.write(kept(executed(path)), path)
 
