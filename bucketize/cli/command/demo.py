@@ -50,6 +50,13 @@ class Scene:
         ranges = {name: f"{lo}..{hi}" for name, (lo, hi) in self.bounds.items() if lo < hi}
         return f"{self.model} at any size, {pairs(ranges)}"
 
+    def command(self, name: str, points: Sequence[parameter.Sizes], threads: int) -> list[str]:
+        """A command on the model behind `auto`, at some sizes."""
+        bounds = [f"--dim={symbol}={lo}..{hi}" for symbol, (lo, hi) in self.bounds.items()]
+        sizes = [f"--at={pairs(point)}" for point in points]
+        words = [name, f"zoo:{self.model}", *bounds, "-d", spec_of_auto(threads), *sizes]
+        return [*words, f"--threads={threads}"]
+
     def loaded(self) -> NamedModel:
         """The model, imported."""
         return load_model(f"zoo:{self.model}", self.bounds.items())
@@ -91,8 +98,8 @@ def demo(output: Path, seconds: float, threads: int) -> None:
     The net is dispatched by `auto`, tuned a little, and timed beside log buckets and a program for
     each size. Texts as long as real queries go through the encoder by `run_many`, one by one, and
     in batches of 32. All is checked, and timed in turns. Ends with what was gained, what it cost,
-    and what to take. Writes trials.csv, tradeoff.csv and tradeoff.png. Takes two minutes at most on
-    two quiet cores.
+    and what to take. Writes trials.csv, tradeoff.csv, tradeoff.png and report.html, a page about
+    the net. Takes two minutes at most on two quiet cores.
 
     \b
     Examples:
@@ -108,7 +115,8 @@ def demo(output: Path, seconds: float, threads: int) -> None:
     latency, trade = beside_first([net, encoded(TEXTS, threads)])
     worst = checked(latency)
     files = [log.name] if log.exists() else []
-    files += write_report(latency, trade, output)
+    files += write_frames(latency, trade, output)
+    files += write_report(NET, log if is_tuned else None, output / "report.html", threads)
     say(f"All results are within {worst:.1e} of the ops' own.")
     say(f"Written to {output}/: {listed(files)}, the picture of this:\n")
     echo(shown(trade))
@@ -121,24 +129,27 @@ def tune(scene: Scene, log: Path, seconds: float, threads: int) -> bool:
     In a process of its own: where it was done memory lies as tuning left it, and a clone takes up
     to 5 % more or less than where it will be used.
     """
-    bounds = [f"--dim={symbol}={lo}..{hi}" for symbol, (lo, hi) in scene.bounds.items()]
-    sizes = [f"--at={pairs(point)}" for point in scene.tuned_at]
-    command = ["tune", f"zoo:{scene.model}", *bounds, "-d", spec_of_auto(threads), *sizes]
-    command += ["--log", str(log), f"--seconds={seconds:g}", f"--threads={threads}"]
+    command = scene.command("tune", scene.tuned_at, threads)
+    command += ["--log", str(log), f"--seconds={seconds:g}"]
     say(f"Tuning for {seconds:g} s; every trial is a row of {log.name}:")
-    say(f"  bucketize {' '.join(command)}")
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "bucketize.cli", *command, "--json"],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-    )
+    done = by_itself(command, "--json")
     if done.returncode:  # it has said why
         raise click.exceptions.Exit(done.returncode)
     is_tuned = any(clone["ratio"] < 1 for clone in json.loads(done.stdout)["confirmed"])
     say(f"  {'a clone is' if is_tuned else 'no clone is shown to be'} faster than on defaults")
     return is_tuned
+
+
+def by_itself(command: Sequence[str], *others: str) -> subprocess.CompletedProcess[str]:
+    """Say a command and run it, as `bucketize` of this tree; `others` are not said."""
+    say(f"  bucketize {' '.join(command)}")
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "bucketize.cli", *command, *others],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+    )
 
 
 def spec_of_auto(threads: int) -> str:
@@ -210,7 +221,7 @@ def checked(latency: pd.DataFrame) -> float:
     return float(worst["max_rel_err"])
 
 
-def write_report(latency: pd.DataFrame, trade: pd.DataFrame, output: Path) -> list[str]:
+def write_frames(latency: pd.DataFrame, trade: pd.DataFrame, output: Path) -> list[str]:
     """Write the frame by size, and the picture; the names of the files."""
     import pandas as pd
 
@@ -222,6 +233,14 @@ def write_report(latency: pd.DataFrame, trade: pd.DataFrame, output: Path) -> li
     frame.to_csv(output / "tradeoff.csv", index=False)
     plot_gain(trade).savefig(output / "tradeoff.png", dpi=100)
     return ["tradeoff.csv", "tradeoff.png"]
+
+
+def write_report(scene: Scene, log: Path | None, page: Path, threads: int) -> list[str]:
+    """Write the page about a model, by the command that does so; its name, if it can be written."""
+    command = [*scene.command("report", scene.points, threads), "-o", str(page)]
+    command += [] if log is None else ["--log", str(log)]
+    say(f"All that is known of {scene.model}, on a page:")
+    return [] if by_itself(command).returncode else [page.name]  # it has said why
 
 
 COSTS: Mapping[str, Format] = {
