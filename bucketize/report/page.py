@@ -44,12 +44,11 @@ def html(of: ModelReport) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {kind: _shown(kind) for kind in FORMATS}
-    environment.filters["identity"] = id
     return environment.get_template("page.html").render(
         of=of,
         sections=every,
         summary=summary(of),
-        numbers={id(picture): k for k, picture in enumerate(pictures)},
+        pictures=pictures,
         data=its,
         library=library(),
         listings=listings(of),
@@ -64,7 +63,7 @@ class Listing:
     number: int
     clones: list[str]
     sizes: str
-    """Those of the first clone."""
+    """At which the first clone was looked at."""
     segments: list[tuple[str, list[dict[Any, Any]]]]
     """What each is called, and its kernels."""
 

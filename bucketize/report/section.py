@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,3 +157,9 @@ class PageSection:
     """How to have it; empty if it is there."""
     special: str = ""
     """What else the page shows there: "decisions", "kernels"."""
+
+
+def by(frame: pd.DataFrame, name: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The rows of each text in a column, in order of appearance."""
+    texts = frame[name].unique().tolist()
+    return ((text, frame[frame[name] == text]) for text in texts)

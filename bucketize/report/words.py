@@ -13,9 +13,6 @@ from bucketize.report.report import ModelReport
 from bucketize.report.section import megabytes, milliseconds
 from bucketize.table import several
 
-APART = 1.25
-"""By how much a call may differ from what is expected of it before that is worth a word."""
-
 
 @dataclass(frozen=True)
 class NextStep:
