@@ -49,6 +49,10 @@ class Padded:
         """Not known."""
         return 0
 
+    def run(self, **feed: Array) -> Any:
+        """The results of one."""
+        return dict(self.stream_many([feed]))[0]
+
     def stream_many(self, requests: Sequence[Mapping[str, Array]]) -> Iterator[tuple[int, Any]]:
         """The results of each, as soon as its batch is done."""
         for begin in range(0, len(requests), BATCH):

@@ -23,9 +23,9 @@ Protocol: Any = AutoHTTPProtocol
 
 
 class ImpatientProtocol(Protocol):  # type: ignore[misc]  # one of two classes of uvicorn's
-    """Hangs up on a client that does not send the head of a request in time.
+    """Hangs up on a client that does not send the head of a request in time, or take its answer.
 
-    uvicorn waits for ever for the first one, and for any that trickles.
+    uvicorn waits for ever for the first head, for any that trickles, and for who reads nothing.
     """
 
     patience_s: float
@@ -33,23 +33,26 @@ class ImpatientProtocol(Protocol):  # type: ignore[misc]  # one of two classes o
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to look for requests."""
         super().connection_made(transport)
-        self._looks_again(None)
+        self._looks_again(None, 0)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Look no more."""
         self._looking.cancel()
         super().connection_lost(exc)
 
-    def _looks_again(self, request: Any) -> None:
-        self._looking = self.loop.call_later(self.patience_s, self._look, request)
+    def _looks_again(self, request: Any, left: int) -> None:
+        self._looking = self.loop.call_later(self.patience_s, self._look, request, left)
 
-    def _look(self, before: Any) -> None:
+    def _look(self, before: Any, left_before: int) -> None:
         """Hang up if there was no request since the last look, and none is on its way."""
-        request = self.cycle
-        if request is before and (request is None or request.response_complete):
+        request, left = self.cycle, self.transport.get_write_buffer_size()
+        is_idle = request is before and (request is None or request.response_complete)
+        if self.transport.is_closing() and left and left == left_before:
+            self.transport.abort()
+            return
+        if is_idle and left in (0, left_before):
             self.transport.close()
-        else:
-            self._looks_again(request)
+        self._looks_again(request, left)
 
 
 def listening(server: Server, host: str, port: int, rpc: Rpc | None = None) -> uvicorn.Config:

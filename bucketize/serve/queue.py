@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Condition, Thread
@@ -227,7 +227,7 @@ class Queue:
     def _run(self, line: Line, jobs: list[Waiting]) -> None:
         left = dict(enumerate(jobs))
         try:
-            for i, done in line.model.executable.stream_many([job.feed for job in jobs]):
+            for i, done in _results(line.model, [job.feed for job in jobs]):
                 self._answer(line, left.pop(i), done)
         except Exception as e:  # whatever it is, nobody may wait for ever
             for job in left.values():
@@ -240,3 +240,10 @@ class Queue:
             job.answer.set_exception(done)
         else:
             job.answer.set_result(done)
+
+
+def _results(model: ServedModel, feeds: Sequence[Feed]) -> Iterable[tuple[int, Done]]:
+    """What each request comes to; a lone one is run as it is, its rows are not looked at."""
+    if len(feeds) > 1:
+        return model.executable.stream_many(feeds)
+    return [(0, model.executable.run(**feeds[0]))]

@@ -235,7 +235,7 @@ def test_a_busy_server_tells_when_to_ask_again() -> None:
     """One request runs and one waits, as many as may; a client that goes makes room."""
     slow = Slow()
     model: Any = ServedModel("net", "1", mlp())
-    model.executable.stream_many = slow.stream_many
+    model.executable.run = slow.run
     queue = Queue(1, 1)
     server = Server([model], queue)
 

@@ -17,7 +17,10 @@ import pytest
 from test_grpc import asking, told
 from test_server import POST, WAIT_S, Process, X, mlp, served_here, wait_until
 
+import bucketize
+from bucketize import ops
 from bucketize.errors import ArgumentError
+from bucketize.ir import Builder, Module, Var
 from bucketize.serve.embeddings import EmbeddingRequest
 from bucketize.serve.grpc import MESSAGES, asked_for, parsed
 from bucketize.serve.model import ServedModel
@@ -158,6 +161,29 @@ def test_who_trickles_is_not_waited_for(what: str) -> None:
             np.testing.assert_array_equal(client.infer(X), X)
         assert time.monotonic() < end, "it is still there"
     assert (b" 408 " in answer, b" 200 " in answer) == (what == "a body", what == "a second head")
+
+
+def test_who_does_not_take_its_answer_is_not_waited_for() -> None:
+    """An answer that fits no buffer: who reads it in time has all of it."""
+    x, out = Var("x", tensor("float32", Symbol("N", 1, None), 4)), Builder()
+    mod = Module({"main": out.function("main", [x], [out.emit(ops.relu, x)])})
+    size = 1 << 20
+    head = {**TENSOR, "shape": [size, 4], "parameters": {"binary_data_size": 16 * size}}
+    text = json.dumps({"inputs": [head], "parameters": {"binary_data_output": True}}).encode()
+    lengths = b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n"
+    request = POST + lengths % (len(text), len(text) + 16 * size) + text + bytes(16 * size)
+    model = ServedModel("net", "1", bucketize.compile(mod))
+    for patience_s, rests_s, least, most in ((600.0, 0.0, 16, 17), (0.3, 3.0, 0, 16)):
+        server = Server([model], Queue(1, 10), patience_s=patience_s)
+        with served_here(server) as client, connection(client.port) as asks:
+            asks.sendall(request)
+            answer = asks.recv(1)
+            time.sleep(rests_s)
+            with suppress(OSError):
+                while len(answer) < 16 * size and (got := asks.recv(1 << 20)):
+                    answer += got
+            assert least * size <= len(answer) < most * size
+            np.testing.assert_array_equal(client.infer(X), X)
 
 
 def test_requests_that_come_at_once_have_only_so_much_room() -> None:

@@ -356,21 +356,21 @@ def test_a_call_beyond_the_memory_of_its_model_is_refused(tmp_path: Path) -> Non
             "/v2/models/net/infer", text + bytes(320_000), **headers
         )
         assert status == 400
-        assert b"it takes 1,600,425,600 bytes, and a call may take 1,000,000" in content
+        assert b"the call takes 1,600,425,600 bytes, and 1,000,000 are left by a limit" in content
         assert its.client.infer(X).shape == (3,)
 
 
 def test_who_hangs_up_before_its_turn_takes_its_request_along() -> None:
     """One request runs; of two that wait one client goes."""
     exe, calls, may_end = mlp(), list[int](), threading.Event()
-    stream_many = exe.stream_many
+    run = exe.run
 
-    def slow(requests: list[Any]) -> Iterator[Any]:
-        calls.append(len(requests))
+    def slow(**named: Any) -> Any:
+        calls.append(1)
         assert may_end.wait(WAIT_S)
-        return stream_many(requests)
+        return run(**named)
 
-    exe.stream_many = slow  # type: ignore[method-assign,assignment]
+    exe.run = slow  # type: ignore[method-assign,assignment]
     queue, model = Queue(1, 100), ServedModel("net", "1", exe)
     with served_here(Server([model], queue)) as client, ThreadPoolExecutor(2) as pool:
         first = pool.submit(client.infer, X)
