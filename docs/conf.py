@@ -14,7 +14,7 @@ from docutils import nodes
 from bucketize.release import release as last_tag
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 project = "bucketize"
 release = version = last_tag()

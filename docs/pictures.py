@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from benchmarks import resident
 from bucketize.analysis import plot_gain
 
 if TYPE_CHECKING:
@@ -80,10 +81,16 @@ def clones(frame: pd.DataFrame) -> Figure:
 
 def demo(frame: pd.DataFrame) -> Figure:
     """As `make demo` draws it."""
-    return plot_gain(frame, "no buckets")
+    return plot_gain(frame)
 
 
-PICTURES = {"engines": engines, "sizes": sizes, "clones": clones, "demo": demo}
+PICTURES = {
+    "engines": engines,
+    "sizes": sizes,
+    "clones": clones,
+    "demo": demo,
+    "memory": resident.figure,
+}
 
 
 def empty(height: float) -> tuple[Figure, Axes]:

@@ -44,7 +44,7 @@ def engine_layers(
         repetitions: calls that are timed, after one that is not.
 
     Returns:
-        A row for each node that is left after the engine's fusions, in order: name (that of the
+        A row for each node that is left after the engine's fusions, in order, with name (of the
         model's node, where the engine has kept it), op, time_s (the median; a node in a loop counts
         as often as it runs).
 

@@ -115,7 +115,7 @@ def report(  # noqa: PLR0913  options by name
         progress: told what goes on; True shows a bar on stderr.
 
     Returns:
-        The frames, and the page: `write` it.
+        The frames, and the page, for `write`.
 
     Raises:
         ArgumentError: no executable; an engine without the path of the model; `partition` of an

@@ -39,13 +39,15 @@ def test_demo(
     result = run("demo", "--seconds", "2", "-o", "out")
     assert result.exit_code == 0, result.output
     out = tmp_path / "out"
-    command = "bucketize tune zoo:mlp --dim=N=1..8 -d auto --at=N=2 --log out/trials.csv"
-    assert f"{command} --seconds=2" in result.stderr
+    words = "bucketize {} zoo:mlp --dim=N=1..8 -d auto --at=N={} --threads=1"
+    assert f"{words.format('tune', 2)} --log out/trials.csv --seconds=2" in result.stderr
+    assert words.format("report", "1 --at=N=3") in result.stderr
     trials = (load(out / "trials.csv")["source"] != "confirm").sum()
     assert f"{trials} trial" in capfd.readouterr().err  # the child
     assert "auto: 1 clone is enough" in result.stderr
     assert "are within" in result.stderr
-    assert "Written to out/: trials.csv, tradeoff.csv and tradeoff.png" in result.stderr
+    files = "trials.csv, tradeoff.csv, ways.csv, tradeoff.png and report.html"
+    assert f"Written to out/: {files}" in result.stderr
     dispatched = DISPATCHED if "a clone is faster" in result.stderr else UNTUNED
     net, texts, sentences = result.stdout.split("Yours, ")[0].rstrip().split("\n\n")
     for shown, names in ((net, ["mlp", *dispatched]), (texts, ["bert-mini", *WAYS])):

@@ -98,8 +98,8 @@ def demo(output: Path, seconds: float, threads: int) -> None:
     The net is dispatched by `auto`, tuned a little, and timed beside log buckets and a program for
     each size. Texts as long as real queries go through the encoder by `run_many`, one by one, and
     in batches of 32. All is checked, and timed in turns. Ends with what was gained, what it cost,
-    and what to take. Writes trials.csv, tradeoff.csv, tradeoff.png and report.html, a page about
-    the net. Takes two minutes at most on two quiet cores.
+    and what to take. Writes trials.csv, tradeoff.csv, ways.csv, tradeoff.png and report.html, a
+    page about the net. Takes two minutes at most on two quiet cores.
 
     \b
     Examples:
@@ -231,8 +231,9 @@ def write_frames(latency: pd.DataFrame, trade: pd.DataFrame, output: Path) -> li
     costs = trade[["model", "dispatcher", *COSTS]]
     frame = pd.concat(by_model).merge(costs, how="left", on=["model", "dispatcher"])
     frame.to_csv(output / "tradeoff.csv", index=False)
+    trade.to_csv(output / "ways.csv", index=False)
     plot_gain(trade).savefig(output / "tradeoff.png", dpi=100)
-    return ["tradeoff.csv", "tradeoff.png"]
+    return ["tradeoff.csv", "ways.csv", "tradeoff.png"]
 
 
 def write_report(scene: Scene, log: Path | None, page: Path, threads: int) -> list[str]:
