@@ -37,7 +37,6 @@ CONFIG: dict[str, Any] = {
         "titleFontSize": 12,
         "titleFontWeight": "normal",
         "orient": "top",
-        "columns": 3,
         "labelLimit": 420,
         "symbolStrokeWidth": 3,
     },
@@ -162,10 +161,10 @@ def frontier(column: str, title: str, scale: float) -> Chart:
     return whole.properties(height=HEIGHT)
 
 
-def lost(symbol: str) -> Chart:
-    """What one clone, and the chosen ones, lose by the best kernels for each size."""
+def lost(symbol: str, of: list[str]) -> Chart:
+    """What columns, of one clone and of the chosen ones, lose by the best kernels for a size."""
     base = chart("by_size").transform_calculate(size=f"datum[{json.dumps(symbol)}]")
-    base = base.transform_fold(["one_clone_s", "chosen_s"], as_=["which", "seconds"])
+    base = base.transform_fold(list(of), as_=["which", "seconds"])
     base = base.transform_calculate(loss="datum.seconds / datum.oracle_s - 1")
     return (
         base.mark_point(filled=True, size=26, opacity=0.7)

@@ -113,11 +113,20 @@ def search(of: ModelReport) -> PageSection:
         Head("ratio_low", "95 % from", "ratio"),
         Head("ratio_high", "to", "ratio"),
     ]
+    course = [
+        Head("function", "clone", "code"),
+        Head("op", "operators", "code"),
+        Head("step", "step", "count"),
+        Head("source", "proposed by"),
+        Head("relative", "of the default", "ratio"),
+        Head("best", "best so far", "ratio"),
+    ]
     parts: list[Picture | Sheet] = [
         Picture(
             "The best so far",
             "A line is a kernel of a clone; below 1 it beats the default.",
             charts.search(),
+            Sheet("Schedules, in the order tried.", frame, course),
         ),
         Sheet("What they bought each clone, timed in it.", of.frames["confirmed"], verdicts),
         Sheet("The best schedule of each task.", of.frames["best"], best),

@@ -11,7 +11,9 @@
   const datasets = Object.fromEntries(Object.entries(frames).map(([name, frame]) => [name, rows(frame)]));
 
   const draw = async (place) => {
-    const specification = { ...charts[Number(place.dataset.chart)], datasets };
+    const chart = charts[Number(place.dataset.chart)];
+    const legend = { ...chart.config.legend, columns: place.clientWidth < 500 ? 2 : 5 };
+    const specification = { ...chart, config: { ...chart.config, legend }, datasets };
     const options = { actions: false, renderer: "svg", tooltip: { disableDefaultStyle: true } };
     const drawn = await vegaEmbed(place, specification, options);
     // a kernel of the graph leads to its entry in the list

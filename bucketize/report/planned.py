@@ -64,7 +64,7 @@ def frontier(of: ClonePlan | None) -> pd.DataFrame:
 
 
 def _which(one: Frontier, of: ClonePlan) -> str:
-    return "chosen" if one.buckets == of.partition.chosen.buckets else ""
+    return "chosen" if one.clones == of.partition.chosen.clones else ""
 
 
 def _row(of: Frontier, which: str) -> dict[str, Any]:

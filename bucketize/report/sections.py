@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pandas as pd
 
 from bucketize.report import charts
@@ -213,19 +215,30 @@ def _frontier(of: ModelReport) -> PageSection:
     parts.append(
         Sheet("The best partition of each number of clones, and those here.", frame, heads)
     )
-    parts += [
-        Picture(
-            f"What is lost over {symbol}",
-            "A dot is a size: what a call is expected to take more than by its best kernels.",
-            charts.lost(symbol),
-        )
-        for symbol in map(str, of.frames["by_size"])
-        if symbol not in ("share", *TAKEN)
-    ]
+    parts += _lost(of)
     return PageSection("frontier", title, f"By the models of the kernels {of.verdict}.", parts)
 
 
-TAKEN = ("one_clone_s", "chosen_s", "oracle_s")
+TAKEN = {"one_clone_s": "one clone", "chosen_s": "the chosen ones", "oracle_s": "the best kernels"}
+
+
+def _lost(of: ModelReport) -> Iterator[Picture]:
+    """What is lost at each size, symbol by symbol."""
+    frame, frontier = of.frames["by_size"], of.frames["frontier"]
+    clones = int(frontier.loc[frontier["which"] == "chosen", "clones"].iloc[0])
+    columns = ["one_clone_s", "chosen_s"] if clones > 1 else ["one_clone_s"]
+    symbols = [str(name) for name in frame if name not in ("share", *TAKEN)]
+    heads = [
+        *(Head(name, name, "count") for name in symbols),
+        *(Head(name, title, "seconds") for name, title in TAKEN.items()),
+    ]
+    for symbol in symbols:
+        yield Picture(
+            f"What is lost over {symbol}",
+            "A dot is a size: what a call is expected to take more than by its best kernels.",
+            charts.lost(symbol, columns),
+            Sheet(f"Expected times, in the order of {symbol}.", frame.sort_values(symbol), heads),
+        )
 
 
 ORDER = (
