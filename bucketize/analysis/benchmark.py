@@ -96,8 +96,8 @@ def bench(
 
     Returns:
         A row for each engine, with engine, time_s, time_q1_s and time_q3_s (median and quartiles of
-        all calls), ratio, ratio_q1 and ratio_q3 (the first one's time for a call by this one's in the
-        same round; below 1 the first is faster; of several callers the time of a window by its
+        all calls), ratio, ratio_q1 and ratio_q3 (the first one's time for a call by this one's in
+        the same round; below 1 the first is faster; of several callers the time of a window by its
         calls), error (the worst relative difference of its outputs from another engine's), calls,
         min_s, mean_s, p90_s, p95_s and p99_s (missing of too few calls to have one beyond), calls_s
         and rows_s (a second; rows are the extent of the first axis of the first input that has
