@@ -9,17 +9,16 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
-try:
-    import uvicorn
-except ModuleNotFoundError as e:
-    raise SystemExit("the server needs uvicorn: pip install 'bucketize-runtime[serve]'") from e
+if find_spec("uvicorn") is None:
+    raise SystemExit("the server needs uvicorn: pip install 'bucketize-runtime[serve]'")
 
 from bucketize.errors import ArgumentError, BucketizeError
 from bucketize.loader import load
 from bucketize.machine.target import cores
-from bucketize.serve.listen import allow_connections, listening
+from bucketize.serve.listen import run
 from bucketize.serve.model import ServedModel
 from bucketize.serve.queue import Queue
 from bucketize.serve.server import Server
@@ -40,11 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         server = _server(options)
+        run(server, options.host, options.port, None, print)
     except BucketizeError as e:
         print(e, file=sys.stderr)
         return 2
-    allow_connections()
-    uvicorn.Server(listening(server, options.host, options.port)).run()
     return 0
 
 

@@ -12,6 +12,7 @@ import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from bucketize.errors import BucketizeError
+from bucketize.release import rest
 from bucketize.serve.app import application
 from bucketize.serve.server import Server
 
@@ -95,7 +96,9 @@ def run(
     rpc = None
     if rpc_port is not None:
         at = address(host, rpc_port)
-        rpc = Rpc(server, at, lambda port: tell(f"grpc://{address(host, port)}"))
+        rpc = rest("bucketize.serve.grpc").Rpc(
+            server, at, lambda port: tell(f"grpc://{address(host, port)}")
+        )
     config = listening(server, host, port, rpc)
     allow_connections()
     listens = config.bind_socket()
