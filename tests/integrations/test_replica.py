@@ -53,7 +53,7 @@ def test_memory_is_limited() -> None:
     with pytest.raises(CompileError, match=f"weights take {weights:,} bytes"):
         replica(limit_bytes=1000)
     its = replica(limit_bytes=weights + 1000)
-    with pytest.raises(ShapeError, match="the call takes .* bytes, and 1,000 are left by a limit"):
+    with pytest.raises(ShapeError, match=r"the call takes .* bytes, and 1,000 are left by a limit"):
         asyncio.run(its.infer({"data": np.zeros((64, 784), np.float32)}))
 
 
