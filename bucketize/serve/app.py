@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -134,7 +135,7 @@ class Paths:
     async def _inferred(self, model: ServedModel, request: Request, take: Take) -> Response:
         body = await self._body(request, take)
         length = request.headers.get(LENGTH)
-        if length is not None and not length.isdigit():
+        if length is not None and not re.fullmatch("[0-9]{1,18}", length):  # fits 64 bits
             raise ArgumentError(f"{LENGTH}: expected a number, got {length!r}")
         json_bytes = None if length is None else int(length)
         asked = await self.server.read(len(body), read, body, json_bytes, model.inputs)

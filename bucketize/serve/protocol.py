@@ -29,6 +29,8 @@ DATATYPES: Mapping[str, str] = {
     "BF16": "bfloat16",
 }
 NAMES = {dtype: name for name, dtype in DATATYPES.items()}
+MOST_DIMS = 64  # of an array of numpy
+LARGEST = (1 << 63) - 1  # of a dim
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,10 @@ def fed(
 def checked_shape(shape: Iterable[Any]) -> tuple[int, ...]:
     """A shape as it is told; ArgumentError if it is none."""
     dims = tuple(shape)
-    if any(type(n) is not int or n < 0 for n in dims):
-        raise ArgumentError(f"a shape has whole numbers from 0, got {list(dims)}")
+    if len(dims) > MOST_DIMS:
+        raise ArgumentError(f"a shape has at most {MOST_DIMS} numbers, got {len(dims)}")
+    if any(type(n) is not int or not 0 <= n <= LARGEST for n in dims):
+        raise ArgumentError(f"a shape has whole numbers from 0 to {LARGEST}, got {list(dims)}")
     return dims
 
 
@@ -155,12 +159,12 @@ class InputTensor:
         if dtype is None:
             raise ArgumentError(f"{where}: the model has no {name} there")
         count = math.prod(self.shape)
-        if self.data is None:
-            if len(data) != count * dtype.itemsize:
-                wanted = f"{count * dtype.itemsize} bytes of {list(self.shape)}"
-                raise ArgumentError(f"{where}: expected {wanted}, got {len(data)}")
-            return np.frombuffer(data, dtype).reshape(self.shape)
+        if self.data is None and len(data) != count * dtype.itemsize:
+            wanted = f"{count * dtype.itemsize} bytes of {list(self.shape)}"
+            raise ArgumentError(f"{where}: expected {wanted}, got {len(data)}")
         try:
+            if self.data is None:
+                return np.frombuffer(data, dtype).reshape(self.shape)
             array = np.asarray(self.data, dtype)
             if array.size != count:
                 raise ValueError(f"{array.size} numbers for {list(self.shape)}")

@@ -360,6 +360,13 @@ def test_a_call_beyond_the_memory_of_its_model_is_refused(tmp_path: Path) -> Non
         assert its.client.infer(X).shape == (3,)
 
 
+@pytest.mark.parametrize("length", ["-1", "\u00b2", "9" * 5_000])
+def test_a_length_that_is_none_is_no_fault_of_ours(client: Client, length: str) -> None:
+    headers = {"Inference_Header_Content_Length": length}
+    status, _, content = client.ask("/v2/models/net/infer", b"{}", **headers)
+    assert (status, b"expected a number, got " in content) == (400, True)
+
+
 def test_who_hangs_up_before_its_turn_takes_its_request_along() -> None:
     """One request runs; of two that wait one client goes."""
     exe, calls, may_end = mlp(), list[int](), threading.Event()
