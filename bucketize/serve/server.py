@@ -126,7 +126,7 @@ class Server:
             return [await _noting(f"in {what} {i}", future) for i, future in enumerate(futures)]
         finally:
             for future in futures:  # if one failed, nobody waits for the others
-                if not future.cancel():
+                if not future.cancel() and not future.cancelled():
                     future.exception()
 
     async def beside(self, does: Callable[..., Answer], *arguments: Any) -> Answer:

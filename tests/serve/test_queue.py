@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,6 +17,7 @@ from bucketize.errors import ShapeError
 from bucketize.serve.model import ServedModel
 from bucketize.serve.queue import Queue
 from bucketize.serve.refusal import BusyError
+from bucketize.serve.server import Server
 
 
 class Slow:
@@ -241,3 +243,24 @@ def test_a_model_of_more_threads_than_cores_runs() -> None:
     queue = Queue(1, 100)
     assert ask(queue, served(slow)).result(WAIT_S)
     queue.close()
+
+
+def test_who_goes_takes_all_of_its_requests_along() -> None:
+    """It waits for the first of five; a call for others runs."""
+    slow, queue = Slow(), Queue(1, 100)
+    model, server = served(slow), Server([], queue)
+
+    async def gone() -> None:
+        first = begun(queue, slow, model)
+        asked = asyncio.create_task(server.every_result(model, [feed()] * 5))
+        while queue.waiting(model) < 5:
+            await asyncio.sleep(0)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        slow.may_end.set()
+        assert first.result(WAIT_S)
+
+    asyncio.run(gone())
+    queue.close()
+    assert slow.calls == [1]
