@@ -66,8 +66,8 @@ class Line:
         return size * self.element_s
 
     def learn(self, size: int, seconds: float) -> None:
-        """Note what elements took."""
-        each = seconds * self.cores / max(size, 1)
+        """Note what elements took, in seconds of cores."""
+        each = seconds / max(size, 1)
         self.element_s = KEPT * self.element_s + (1 - KEPT) * each if self.element_s else each
 
 
@@ -106,8 +106,11 @@ class Queue:
     def line(self, model: ServedModel) -> Line:
         """The requests of a model."""
         if model not in self._lines:
-            self._lines[model] = Line(model, min(model.threads, self.cores))
+            self._lines[model] = Line(model, self._cores_of(model))
         return self._lines[model]
+
+    def _cores_of(self, model: ServedModel) -> int:
+        return min(model.threads, self.cores)
 
     def submit(self, model: ServedModel, feeds: Sequence[Feed]) -> list[Answer]:
         """Have requests of a client answered: all of them, or none.
@@ -157,25 +160,30 @@ class Queue:
 
     def _work(self) -> None:
         while taken := self._taken():
-            line, jobs, charged = taken
+            line, jobs, cores, charged = taken
             start = time.monotonic()
             self._run(line, jobs)
             seconds = time.monotonic() - start
             size = sum(job.size for job in jobs)
             with self._changed:
-                line.had_s += seconds * line.cores - charged
-                line.learn(size, seconds)
-                self._free += line.cores
+                line.had_s += seconds * cores - charged
+                line.learn(size, seconds * cores)
+                self._free += cores
                 self._changed.notify_all()
 
-    def _taken(self) -> tuple[Line, list[Waiting], float] | None:
-        """Requests of the model that had least, and what it is charged; None when it ends."""
+    def _taken(self) -> tuple[Line, list[Waiting], int, float] | None:
+        """Requests of the model that had least, and what it is charged: cores, and seconds of them.
+
+        None when it ends.
+        """
         with self._changed:
             while True:
                 lines = [line for line in self._lines.values() if line.jobs]
                 if not lines and self._ends:
                     return None
                 line = min(lines, key=lambda each: each.had_s, default=None)
+                if line is not None:  # another program may be there since
+                    line.cores = self._cores_of(line.model)
                 if line is None or line.cores > self._free:  # who comes next keeps others waiting
                     self._changed.wait()
                 elif jobs := self._of(line):
@@ -184,7 +192,7 @@ class Queue:
                     line.had_s += charged
                     self._free -= line.cores
                     self._changed.notify()
-                    return line, jobs, charged
+                    return line, jobs, line.cores, charged
 
     def _of(self, line: Line) -> list[Waiting]:
         """Take requests whose clients are still there: a share of those for each call that fits.

@@ -264,3 +264,18 @@ def test_who_goes_takes_all_of_its_requests_along() -> None:
     asyncio.run(gone())
     queue.close()
     assert slow.calls == [1]
+
+
+def test_a_program_in_anothers_place_has_the_cores_of_its_own_threads() -> None:
+    """It wants both; a call of the one before is under way, on one of them."""
+    slow = Slow()
+    model, queue = served(slow), Queue(2, 100)
+    futures = [begun(queue, slow, model)]
+    slow.program = SimpleNamespace(threads=2)
+    futures += [ask(queue, model), ask(queue, model)]
+    wait_until(lambda: queue.line(model).cores == 2)
+    assert slow.calls == [1]
+    slow.may_end.set()
+    assert all(f.result(WAIT_S) for f in futures)
+    queue.close()
+    assert (slow.calls, queue._free) == ([1, 2], 2)
