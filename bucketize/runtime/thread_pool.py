@@ -137,6 +137,8 @@ class _Helper(Thread):
             if not self.lines[0, CALL.run]:
                 self.bell.acquire()
             self.asleep = False
+            while self.bell.acquire(blocking=False):
+                pass  # runs that came before it was awake: it would watch anew for each
 
 
 class ThreadPool:
