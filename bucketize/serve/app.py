@@ -25,7 +25,15 @@ from bucketize.release import release
 from bucketize.serve import embeddings
 from bucketize.serve.embeddings import EmbeddingRequest
 from bucketize.serve.model import ServedModel
-from bucketize.serve.protocol import EXTENSIONS, LENGTH, InferRequest, metadata, read, written
+from bucketize.serve.protocol import (
+    EXTENSIONS,
+    LENGTH,
+    InferRequest,
+    metadata,
+    read,
+    size_of,
+    written,
+)
 from bucketize.serve.refusal import (
     BROKEN,
     BusyError,
@@ -140,7 +148,7 @@ class Paths:
         json_bytes = None if length is None else int(length)
         asked = await self.server.read(len(body), read, body, json_bytes, model.inputs)
         results = await _unless_gone(self.server.results(model, asked), request)
-        return await self.server.read(len(body), _answer, model, asked, results)
+        return await self.server.read(size_of(results), _answer, model, asked, results)
 
     async def embed(self, request: Request) -> Response:
         """The vectors of texts."""

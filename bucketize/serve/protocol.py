@@ -173,6 +173,11 @@ class InputTensor:
             raise ArgumentError(f"{where}: no {self.datatype} of that shape: {e}") from e
 
 
+def size_of(results: Iterable[Value]) -> int:
+    """The bytes of tensors."""
+    return sum(result.nbytes for result in results if isinstance(result, np.ndarray))
+
+
 def written(
     model: str, version: str, request: InferRequest, results: Mapping[str, Value]
 ) -> tuple[bytes, int | None]:

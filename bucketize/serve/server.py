@@ -28,7 +28,7 @@ PATIENCE_S = 30.0
 MOST_BODIES = 16  # of the greatest size, that are here at once
 RETRY_S = 1.0  # where nobody knows how long others take to send theirs
 AT_ONCE = 2  # requests that are read beside others: JSON takes many times its bytes meanwhile
-OWN_THREAD = 1 << 16  # bytes of a request: what is longer is read beside other requests
+OWN_THREAD = 1 << 16  # bytes of a request or its results: longer ones are handled beside others
 Answer = TypeVar("Answer")
 
 
@@ -134,7 +134,7 @@ class Server:
         return await anyio.to_thread.run_sync(does, *arguments, limiter=self._beside)
 
     async def read(self, size: int, does: Callable[..., Answer], *arguments: Any) -> Answer:
-        """The same, of bytes; if they are few, at once."""
+        """The same, of so many bytes that are read or written; if they are few, at once."""
         return does(*arguments) if size < OWN_THREAD else await self.beside(does, *arguments)
 
     async def counted(self, model: ServedModel, answer: Awaitable[Answer]) -> Answer:
