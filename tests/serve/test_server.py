@@ -449,12 +449,18 @@ def test_a_server_of_saved_programs_loads_no_compiler() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_what_the_server_needs_is_named(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "bucketize.serve.listen")
-    told = run("serve", "zoo:mlp")
+@pytest.mark.parametrize(
+    ("missing", "of", "options"),
+    [("uvicorn", "listen", ()), ("grpc", "grpc", ("--grpc-port", "0"))],
+)
+def test_what_the_server_needs_is_named(
+    run: Any, monkeypatch: pytest.MonkeyPatch, missing: str, of: str, options: tuple[str, ...]
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.delitem(sys.modules, f"bucketize.serve.{of}", raising=False)
+    told = run("serve", "zoo:mlp", *options)
     assert told.exit_code == 2
-    assert "the server needs uvicorn: pip install 'bucketize[serve]'" in told.stderr
+    assert f"the server needs {missing}: pip install 'bucketize[serve]'" in told.stderr
 
 
 def test_zoo_models_are_compiled_and_served(tmp_path: Path) -> None:
