@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from threading import Condition, Thread
 from typing import TypeAlias
 
+import numpy as np
+
 from bucketize.many.deliver import Done
 from bucketize.op import Array, Value
 from bucketize.serve.model import ServedModel
@@ -118,7 +120,7 @@ class Queue:
         Raises BusyError: as many wait as may, or they would be late.
         """
         now = time.monotonic()
-        jobs = [Waiting(feed, sum(array.size for array in feed.values()), now) for feed in feeds]
+        jobs = [Waiting(feed, sum(map(np.size, feed.values())), now) for feed in feeds]
         size = sum(job.size for job in jobs)
         with self._changed:
             line = self.line(model)
