@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import anyio
 
 from bucketize.errors import ArgumentError, BucketizeError, ProgramError
-from bucketize.loader import load
+from bucketize.loader import identity, load
 from bucketize.op import Value
 from bucketize.serve.metrics import Metrics
-from bucketize.serve.model import ServedModel, identity
+from bucketize.serve.model import ServedModel
 from bucketize.serve.protocol import InferRequest
 from bucketize.serve.queue import Feed, Queue
 from bucketize.serve.refusal import STATUSES, BusyError, HungUpError, UnknownModelError, status_of
