@@ -355,7 +355,7 @@ def test_a_helper_watches_for_so_long_as_the_environment_has_it(
     assert team.spin_ns() == 1000 * team.SPIN_US
 
 
-@pytest.mark.parametrize("text", ["1ms", "-1", "0.5"])
+@pytest.mark.parametrize("text", ["1ms", "-1", "0.5", "9" * 20])
 def test_a_time_that_is_none_is_refused_before_anything_runs(
     monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
