@@ -15,6 +15,7 @@ import pandas as pd
 from bucketize.errors import ArgumentError, BucketizeError, RequestsError, unknown_name
 from bucketize.executable import Executable
 from bucketize.loader import identity, load
+from bucketize.many.plan import own_notes
 from bucketize.op import Array, Value
 from bucketize.types import TensorType
 
@@ -128,7 +129,7 @@ class Predictor:
 
 def alone(error: BucketizeError) -> BucketizeError:
     """The error without which of the requests that shared a call it was."""
-    error.notes = tuple(note for note in error.notes if not note.startswith("in request "))
+    error.notes = own_notes(error)
     return error
 
 
