@@ -69,7 +69,7 @@ class Line:
 
     def learn(self, size: int, seconds: float) -> None:
         """Note what elements took, in seconds of cores."""
-        each = seconds / max(size, 1)
+        each = seconds / size
         self.element_s = KEPT * self.element_s + (1 - KEPT) * each if self.element_s else each
 
 
@@ -164,12 +164,12 @@ class Queue:
         while taken := self._taken():
             line, jobs, cores, charged = taken
             start = time.monotonic()
-            self._run(line, jobs)
+            size = self._run(line, jobs)
             seconds = time.monotonic() - start
-            size = sum(job.size for job in jobs)
             with self._changed:
                 line.had_s += seconds * cores - charged
-                line.learn(size, seconds * cores)
+                if size:  # what is refused takes next to nothing, and would tell so of others
+                    line.learn(size, seconds * cores)
                 self._free += cores
                 self._changed.notify_all()
 
@@ -234,14 +234,18 @@ class Queue:
         job.answer.set_exception(BusyError(message, line.cost(line.elements) / self.cores))
         return False
 
-    def _run(self, line: Line, jobs: list[Waiting]) -> None:
-        left = dict(enumerate(jobs))
+    def _run(self, line: Line, jobs: list[Waiting]) -> int:
+        """Answer requests; the elements of those that have results."""
+        left, size = dict(enumerate(jobs)), 0
         try:
             for i, done in _results(line.model, [job.feed for job in jobs]):
-                self._answer(line, left.pop(i), done)
+                job = left.pop(i)
+                size += 0 if isinstance(done, Exception) else job.size
+                self._answer(line, job, done)
         except Exception as e:  # whatever it is, nobody may wait for ever
             for job in left.values():
                 self._answer(line, job, e)
+        return size
 
     def _answer(self, line: Line, job: Waiting, done: Done | Exception) -> None:
         with self._changed:

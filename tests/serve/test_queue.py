@@ -150,6 +150,18 @@ def test_errors_are_of_those_who_made_them() -> None:
     queue.close()
 
 
+def test_what_is_refused_says_nothing_of_how_long_others_take() -> None:
+    model, queue = served(mlp()), Queue(1, 100)
+    queue.submit(model, [{"x": X}])[0].result(WAIT_S)
+    wait_until(lambda: queue.line(model).element_s > 0)
+    before = queue.line(model).element_s
+    for _ in range(3):
+        (bad,) = queue.submit(model, [{"x": np.zeros((64, 1_000), np.float32)}])
+        assert isinstance(bad.exception(WAIT_S), ShapeError)
+    queue.close()
+    assert queue.line(model).element_s == before
+
+
 class Broken:
     """An executable with a fault."""
 
