@@ -156,11 +156,13 @@ class Server:
     async def running(self) -> AsyncIterator[None]:
         """While it lasts files are looked at; then what waits is answered, and it ends."""
         looking = asyncio.create_task(self._look())
-        yield
-        looking.cancel()
-        await anyio.to_thread.run_sync(self.queue.close)
-        if self._traffic is not None:
-            self._write(self._traffic)
+        try:
+            yield
+        finally:  # also if gRPC does not start, or what ends before fails
+            looking.cancel()
+            await anyio.to_thread.run_sync(self.queue.close)
+            if self._traffic is not None:
+                self._write(self._traffic)
 
     def _write(self, folder: Path) -> None:
         """Write what was asked for, for `bucketize partition`, `optimize` and `drift`."""

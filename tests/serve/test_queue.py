@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ from bucketize.serve.model import ServedModel
 from bucketize.serve.queue import Queue
 from bucketize.serve.refusal import BusyError
 from bucketize.serve.server import Server
+from bucketize.traffic.value import Traffic
 
 
 class Slow:
@@ -276,6 +278,21 @@ def test_who_goes_takes_all_of_its_requests_along() -> None:
     asyncio.run(gone())
     queue.close()
     assert slow.calls == [1]
+
+
+def test_a_server_ends_whatever_fails_beside_it(tmp_path: Path) -> None:
+    """Its threads do, and sizes are written."""
+    model, queue = ServedModel("net", "1", mlp()), Queue(1, 100)
+
+    async def failing() -> None:
+        async with Server([model], queue, traffic=tmp_path).running():
+            queue.submit(model, [{"x": X}])
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(failing())
+    assert not any(thread.is_alive() for thread in queue._threads)
+    assert Traffic.read(tmp_path / "net.csv").total == 1
 
 
 def test_a_program_in_anothers_place_has_the_cores_of_its_own_threads() -> None:
