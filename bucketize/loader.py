@@ -63,6 +63,23 @@ def load(path: str | Path, *, rebuild: bool = False, trusted: bool = False) -> E
     return executable
 
 
+def identity(path: str | Path) -> object:
+    """What tells a file from another in its place; None if there is none.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        What is equal for as long as the file is the same.
+
+    """
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
 def _check_threads(path: str | os.PathLike[str], threads: int) -> None:
     """Refuse what no call has; warn of more than there are here, on which calls run as well."""
     check_threads(threads, MOST_THREADS)

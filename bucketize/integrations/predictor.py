@@ -14,7 +14,8 @@ import pandas as pd
 
 from bucketize.errors import ArgumentError, BucketizeError, RequestsError, unknown_name
 from bucketize.executable import Executable
-from bucketize.loader import load
+from bucketize.loader import identity, load
+from bucketize.many.plan import own_notes
 from bucketize.op import Array, Value
 from bucketize.types import TensorType
 
@@ -128,14 +129,14 @@ class Predictor:
 
 def alone(error: BucketizeError) -> BucketizeError:
     """The error without which of the requests that shared a call it was."""
-    error.notes = tuple(note for note in error.notes if not note.startswith("in request "))
+    error.notes = own_notes(error)
     return error
 
 
 def opened(model: Source, trusted: bool) -> Executable:
     """What a function makes, or the program of a file, which a process opens once."""
     if isinstance(model, str | os.PathLike):
-        return _loaded(os.fspath(model), trusted, _identity(Path(model)))
+        return _loaded(os.fspath(model), trusted, identity(model))
     executable = model() if callable(model) else model
     if not isinstance(executable, Executable):
         expected = "expected a path, or a function that makes an executable"
@@ -146,15 +147,6 @@ def opened(model: Source, trusted: bool) -> Executable:
 @lru_cache(maxsize=KEPT)
 def _loaded(path: str, trusted: bool, _: object) -> Executable:
     return load(path, trusted=trusted)
-
-
-def _identity(path: Path) -> object:
-    """What tells a file from another in its place; None if there is none, as `load` will say."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _rows(batch: Any) -> list[Row]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bucketize.errors import BucketizeError, EngineError
+from bucketize.errors import ArgumentError, BucketizeError, EngineError
 from bucketize.integrations.predictor import Predictor, Source, alone, opened
 from bucketize.op import Array, Value
 from bucketize.release import rest
@@ -69,9 +69,12 @@ class Replica:
             The results by name.
 
         Raises:
+            ArgumentError: no mapping.
             BucketizeError: as of `run`, and BusyError, as of `bucketize serve`.
 
         """
+        if not isinstance(feed, Mapping):
+            raise ArgumentError(f"expected a mapping of arrays by input, got {type(feed).__name__}")
         try:
             (answer,) = self._queue.submit(self._model, [feed])
             results = await asyncio.wrap_future(answer)

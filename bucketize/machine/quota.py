@@ -73,6 +73,6 @@ def _limit(folder: Path) -> float | None:
 def _lines(path: Path) -> list[str]:
     """The lines of a file; none where the system has no such file."""
     try:
-        return path.read_text().splitlines()
+        return path.read_text(errors="surrogateescape").splitlines()  # paths are bytes
     except OSError:
         return []

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from bucketize.errors import BucketizeError, LateError, ShapeError, warn
-from bucketize.many.plan import CallPlan, PlannedCall
+from bucketize.many.plan import IN_REQUEST, CallPlan, PlannedCall
 from bucketize.many.together import Together
 from bucketize.op import Value
 
@@ -116,7 +116,7 @@ class Delivery:
         try:
             return self._compute("main", self._inputs[request])
         except BucketizeError as e:
-            e.add_note(f"in request {request}")
+            e.add_note(f"{IN_REQUEST}{request}")
             return e
 
     def _take(self, outcome: _Outcome) -> None:

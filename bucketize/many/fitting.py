@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from bucketize.call import bind_shapes, shapes_of
 from bucketize.errors import BucketizeError, ShapeError
 from bucketize.ir import Var
-from bucketize.many.plan import CallPlan, PlannedCall, Row
+from bucketize.many.plan import IN_REQUEST, CallPlan, PlannedCall, Row
 from bucketize.many.together import Together
 from bucketize.op import Value
 from bucketize.runtime.memory import Memory
@@ -101,5 +101,5 @@ def _too_large(request: int, taken: int | None, most: int) -> ShapeError:
         error = ShapeError(f"no part of it that nothing refuses takes {most:,} bytes at most")
     else:
         error = ShapeError(f"it takes {taken:,} bytes, and a call may take {most:,}")
-    error.add_note(f"in request {request}")
+    error.add_note(f"{IN_REQUEST}{request}")
     return error

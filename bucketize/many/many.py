@@ -26,7 +26,7 @@ from bucketize.many.deliver import Delivery, Done, Run
 from bucketize.many.fitting import Fitting
 from bucketize.many.limits import CallLimits
 from bucketize.many.packed import Packed
-from bucketize.many.plan import CallPlan, PlannedCall, Row
+from bucketize.many.plan import IN_REQUEST, CallPlan, PlannedCall, Row
 from bucketize.many.together import Together
 from bucketize.op import Value
 from bucketize.program.program import Program
@@ -119,7 +119,7 @@ class Many:
             try:
                 inputs[i] = self._arranged(request)
             except BucketizeError as e:
-                e.add_note(f"in request {i}")
+                e.add_note(f"{IN_REQUEST}{i}")
                 errors[i] = e
         way, plan = self._cheapest(inputs, limits)
         return way, replace(plan, errors={**errors, **plan.errors}), inputs

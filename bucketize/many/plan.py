@@ -11,6 +11,8 @@ from bucketize.table import several
 
 LANE_S = 1e-4
 """To hand a call to another thread and back (Zen 4, two cores)."""
+IN_REQUEST = "in request "
+"""A note that tells which of a list it was begins so."""
 
 
 @dataclass(frozen=True)
@@ -80,3 +82,8 @@ def makespan(seconds: Sequence[float], lanes: int) -> float:
     for each in seconds:
         heapq.heapreplace(ends, ends[0] + each)
     return max(ends)
+
+
+def own_notes(error: BucketizeError) -> tuple[str, ...]:
+    """What an error notes, without which of the requests that shared a call it was."""
+    return tuple(note for note in error.notes if not note.startswith(IN_REQUEST))

@@ -32,6 +32,7 @@ HELPERS = int(SHARE.helpers)  # members of enumerations take longer to find
 SPIN = "BUCKETIZE_SPIN_US"
 SPIN_US = 2000
 """How long a helper watches after a run: calls that follow sooner find it awake."""
+MOST_DIGITS = 12  # eleven days of watching: nanoseconds fit a word
 LINE_WORDS = 8  # of a cache line
 MOST_THREADS = 1024  # of a call, on whatever machine
 ASKED_S = 1.0  # how often it is asked which cores the process may use
@@ -43,7 +44,7 @@ def spin_ns() -> int:
     Raises CompileError if that is no number of microseconds.
     """
     text = os.environ.get(SPIN) or str(SPIN_US)
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > MOST_DIGITS:
         raise CompileError(f"{SPIN}: expected microseconds, got {text!r}")
     return 1000 * int(text)
 
@@ -137,6 +138,8 @@ class _Helper(Thread):
             if not self.lines[0, CALL.run]:
                 self.bell.acquire()
             self.asleep = False
+            while self.bell.acquire(blocking=False):
+                pass  # runs that came before it was awake: it would watch anew for each
 
 
 class ThreadPool:

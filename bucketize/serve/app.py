@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -24,7 +25,15 @@ from bucketize.release import release
 from bucketize.serve import embeddings
 from bucketize.serve.embeddings import EmbeddingRequest
 from bucketize.serve.model import ServedModel
-from bucketize.serve.protocol import EXTENSIONS, LENGTH, InferRequest, metadata, read, written
+from bucketize.serve.protocol import (
+    EXTENSIONS,
+    LENGTH,
+    InferRequest,
+    metadata,
+    read,
+    size_of,
+    written,
+)
 from bucketize.serve.refusal import (
     BROKEN,
     BusyError,
@@ -134,12 +143,12 @@ class Paths:
     async def _inferred(self, model: ServedModel, request: Request, take: Take) -> Response:
         body = await self._body(request, take)
         length = request.headers.get(LENGTH)
-        if length is not None and not length.isdigit():
+        if length is not None and not re.fullmatch("[0-9]{1,18}", length):  # fits 64 bits
             raise ArgumentError(f"{LENGTH}: expected a number, got {length!r}")
         json_bytes = None if length is None else int(length)
         asked = await self.server.read(len(body), read, body, json_bytes, model.inputs)
         results = await _unless_gone(self.server.results(model, asked), request)
-        return await self.server.read(len(body), _answer, model, asked, results)
+        return await self.server.read(size_of(results), _answer, model, asked, results)
 
     async def embed(self, request: Request) -> Response:
         """The vectors of texts."""

@@ -34,6 +34,7 @@ from bucketize.serve.protocol import (
     checked_shape,
     fed,
     metadata,
+    size_of,
     tensor_of,
 )
 from bucketize.serve.refusal import BusyError, status_of, text_of
@@ -146,14 +147,13 @@ class Rpc:
         return await self.server.counted(model, self._inferred(model, request))
 
     async def _inferred(self, model: ServedModel, request: Message) -> Message:
-        size = request.ByteSize()
-        asked = await self.server.read(size, asked_for, request, model.inputs)
+        asked = await self.server.read(request.ByteSize(), asked_for, request, model.inputs)
         results = await self.server.results(model, asked)
         named = dict(zip(model.executable.outputs, results, strict=True))
         answer = MESSAGES["ModelInferResponse"](
             model_name=model.name, model_version=model.version, id=request.id
         )
-        return await self.server.read(size, filled, answer, asked, named)
+        return await self.server.read(size_of(results), filled, answer, asked, named)
 
 
 async def _live(_: Message) -> Message:

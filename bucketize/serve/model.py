@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bucketize.executable import Executable
+from bucketize.loader import identity
 
 if TYPE_CHECKING:  # a program that was saved needs no compiler, nor scipy
     from bucketize.integrations.sentence_transformers import SentenceTransformer
@@ -63,12 +64,3 @@ class ServedModel:
     def threads(self) -> int:
         """Threads that a call takes."""
         return self.executable.program.threads
-
-
-def identity(path: Path) -> Any:
-    """What tells a file from another in its place; None if there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size

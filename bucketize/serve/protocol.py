@@ -18,6 +18,7 @@ import numpy as np
 from bucketize.errors import ArgumentError
 from bucketize.op import Array, Value
 from bucketize.types import Symbol, TensorType
+from bucketize.types.number import integer_limits, kind_of
 
 LENGTH = "inference-header-content-length"
 """The header that tells where JSON ends and bytes begin."""
@@ -29,6 +30,24 @@ DATATYPES: Mapping[str, str] = {
     "BF16": "bfloat16",
 }
 NAMES = {dtype: name for name, dtype in DATATYPES.items()}
+MOST_DIMS = 64  # of an array of numpy
+LARGEST = (1 << 63) - 1  # of a dim
+
+
+KINDS: Mapping[str, str] = {"b": "b", "i": "iu", "u": "iu", "f": "fiu"}
+"""By the kind of a dtype those of numbers in a list that it takes: no fractions, texts or nulls."""
+
+
+def converted(numbers: Array, dtype: np.dtype[Any]) -> Array:
+    """Numbers of a list in a dtype. Raises ValueError for what it does not hold."""
+    kind = kind_of(dtype)
+    if numbers.size and numbers.dtype.kind not in KINDS[kind]:
+        raise ValueError(f"it is a list of {numbers.dtype.name}")
+    if numbers.size and kind in "iu":
+        least, most = integer_limits(dtype)
+        if int(numbers.min()) < least or int(numbers.max()) > most:
+            raise ValueError(f"numbers are in [{least}, {most}]")
+    return numbers.astype(dtype)
 
 
 @dataclass(frozen=True)
@@ -119,8 +138,10 @@ def fed(
 def checked_shape(shape: Iterable[Any]) -> tuple[int, ...]:
     """A shape as it is told; ArgumentError if it is none."""
     dims = tuple(shape)
-    if any(type(n) is not int or n < 0 for n in dims):
-        raise ArgumentError(f"a shape has whole numbers from 0, got {list(dims)}")
+    if len(dims) > MOST_DIMS:
+        raise ArgumentError(f"a shape has at most {MOST_DIMS} numbers, got {len(dims)}")
+    if any(type(n) is not int or not 0 <= n <= LARGEST for n in dims):
+        raise ArgumentError(f"a shape has whole numbers from 0 to {LARGEST}, got {list(dims)}")
     return dims
 
 
@@ -155,18 +176,23 @@ class InputTensor:
         if dtype is None:
             raise ArgumentError(f"{where}: the model has no {name} there")
         count = math.prod(self.shape)
-        if self.data is None:
-            if len(data) != count * dtype.itemsize:
-                wanted = f"{count * dtype.itemsize} bytes of {list(self.shape)}"
-                raise ArgumentError(f"{where}: expected {wanted}, got {len(data)}")
-            return np.frombuffer(data, dtype).reshape(self.shape)
+        if self.data is None and len(data) != count * dtype.itemsize:
+            wanted = f"{count * dtype.itemsize} bytes of {list(self.shape)}"
+            raise ArgumentError(f"{where}: expected {wanted}, got {len(data)}")
         try:
-            array = np.asarray(self.data, dtype)
+            if self.data is None:
+                return np.frombuffer(data, dtype).reshape(self.shape)
+            array = converted(np.asarray(self.data), dtype)
             if array.size != count:
                 raise ValueError(f"{array.size} numbers for {list(self.shape)}")
             return array.reshape(self.shape)
         except (ValueError, TypeError, OverflowError) as e:
             raise ArgumentError(f"{where}: no {self.datatype} of that shape: {e}") from e
+
+
+def size_of(results: Iterable[Value]) -> int:
+    """The bytes of tensors."""
+    return sum(result.nbytes for result in results if isinstance(result, np.ndarray))
 
 
 def written(

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from threading import Condition, Thread
 from typing import TypeAlias
 
+import numpy as np
+
 from bucketize.many.deliver import Done
 from bucketize.op import Array, Value
 from bucketize.serve.model import ServedModel
@@ -66,8 +68,8 @@ class Line:
         return size * self.element_s
 
     def learn(self, size: int, seconds: float) -> None:
-        """Note what elements took."""
-        each = seconds * self.cores / max(size, 1)
+        """Note what elements took, in seconds of cores."""
+        each = seconds / size
         self.element_s = KEPT * self.element_s + (1 - KEPT) * each if self.element_s else each
 
 
@@ -106,8 +108,11 @@ class Queue:
     def line(self, model: ServedModel) -> Line:
         """The requests of a model."""
         if model not in self._lines:
-            self._lines[model] = Line(model, min(model.threads, self.cores))
+            self._lines[model] = Line(model, self._cores_of(model))
         return self._lines[model]
+
+    def _cores_of(self, model: ServedModel) -> int:
+        return min(model.threads, self.cores)
 
     def submit(self, model: ServedModel, feeds: Sequence[Feed]) -> list[Answer]:
         """Have requests of a client answered: all of them, or none.
@@ -115,7 +120,7 @@ class Queue:
         Raises BusyError: as many wait as may, or they would be late.
         """
         now = time.monotonic()
-        jobs = [Waiting(feed, sum(array.size for array in feed.values()), now) for feed in feeds]
+        jobs = [Waiting(feed, sum(map(np.size, feed.values())), now) for feed in feeds]
         size = sum(job.size for job in jobs)
         with self._changed:
             line = self.line(model)
@@ -157,25 +162,30 @@ class Queue:
 
     def _work(self) -> None:
         while taken := self._taken():
-            line, jobs, charged = taken
+            line, jobs, cores, charged = taken
             start = time.monotonic()
-            self._run(line, jobs)
+            size = self._run(line, jobs)
             seconds = time.monotonic() - start
-            size = sum(job.size for job in jobs)
             with self._changed:
-                line.had_s += seconds * line.cores - charged
-                line.learn(size, seconds)
-                self._free += line.cores
+                line.had_s += seconds * cores - charged
+                if size:  # what is refused takes next to nothing, and would tell so of others
+                    line.learn(size, seconds * cores)
+                self._free += cores
                 self._changed.notify_all()
 
-    def _taken(self) -> tuple[Line, list[Waiting], float] | None:
-        """Requests of the model that had least, and what it is charged; None when it ends."""
+    def _taken(self) -> tuple[Line, list[Waiting], int, float] | None:
+        """Requests of the model that had least, and what it is charged: cores, and seconds of them.
+
+        None when it ends.
+        """
         with self._changed:
             while True:
                 lines = [line for line in self._lines.values() if line.jobs]
                 if not lines and self._ends:
                     return None
                 line = min(lines, key=lambda each: each.had_s, default=None)
+                if line is not None:  # another program may be there since
+                    line.cores = self._cores_of(line.model)
                 if line is None or line.cores > self._free:  # who comes next keeps others waiting
                     self._changed.wait()
                 elif jobs := self._of(line):
@@ -184,7 +194,7 @@ class Queue:
                     line.had_s += charged
                     self._free -= line.cores
                     self._changed.notify()
-                    return line, jobs, charged
+                    return line, jobs, line.cores, charged
 
     def _of(self, line: Line) -> list[Waiting]:
         """Take requests whose clients are still there: a share of those for each call that fits.
@@ -224,14 +234,18 @@ class Queue:
         job.answer.set_exception(BusyError(message, line.cost(line.elements) / self.cores))
         return False
 
-    def _run(self, line: Line, jobs: list[Waiting]) -> None:
-        left = dict(enumerate(jobs))
+    def _run(self, line: Line, jobs: list[Waiting]) -> int:
+        """Answer requests; the elements of those that have results."""
+        left, size = dict(enumerate(jobs)), 0
         try:
             for i, done in _results(line.model, [job.feed for job in jobs]):
-                self._answer(line, left.pop(i), done)
+                job = left.pop(i)
+                size += 0 if isinstance(done, Exception) else job.size
+                self._answer(line, job, done)
         except Exception as e:  # whatever it is, nobody may wait for ever
             for job in left.values():
                 self._answer(line, job, e)
+        return size
 
     def _answer(self, line: Line, job: Waiting, done: Done | Exception) -> None:
         with self._changed:

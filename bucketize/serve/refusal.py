@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bucketize.errors import BucketizeError
+from bucketize.many.plan import own_notes
 
 
 class BusyError(BucketizeError):
@@ -56,6 +57,5 @@ def text_of(error: BaseException) -> str:
     """What an error says, without which of the requests that shared a call it was."""
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, BucketizeError):
-        notes = [note for note in error.notes if not note.startswith("in request ")]
-        text = "; ".join([error.message, *notes])
+        text = "; ".join([error.message, *own_notes(error)])
     return text.encode(errors="backslashreplace").decode()  # half a pair may stand in a name

@@ -7,16 +7,17 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
 
 from bucketize.errors import ArgumentError, BucketizeError, ProgramError
-from bucketize.loader import load
+from bucketize.loader import identity, load
 from bucketize.op import Value
 from bucketize.serve.metrics import Metrics
-from bucketize.serve.model import ServedModel, identity
+from bucketize.serve.model import ServedModel
 from bucketize.serve.protocol import InferRequest
 from bucketize.serve.queue import Feed, Queue
 from bucketize.serve.refusal import STATUSES, BusyError, HungUpError, UnknownModelError, status_of
@@ -28,7 +29,7 @@ PATIENCE_S = 30.0
 MOST_BODIES = 16  # of the greatest size, that are here at once
 RETRY_S = 1.0  # where nobody knows how long others take to send theirs
 AT_ONCE = 2  # requests that are read beside others: JSON takes many times its bytes meanwhile
-OWN_THREAD = 1 << 16  # bytes of a request: what is longer is read beside other requests
+OWN_THREAD = 1 << 16  # bytes of a request or its results: longer ones are handled beside others
 Answer = TypeVar("Answer")
 
 
@@ -126,7 +127,7 @@ class Server:
             return [await _noting(f"in {what} {i}", future) for i, future in enumerate(futures)]
         finally:
             for future in futures:  # if one failed, nobody waits for the others
-                if not future.cancel():
+                if not future.cancel() and not future.cancelled():
                     future.exception()
 
     async def beside(self, does: Callable[..., Answer], *arguments: Any) -> Answer:
@@ -134,7 +135,7 @@ class Server:
         return await anyio.to_thread.run_sync(does, *arguments, limiter=self._beside)
 
     async def read(self, size: int, does: Callable[..., Answer], *arguments: Any) -> Answer:
-        """The same, of bytes; if they are few, at once."""
+        """The same, of so many bytes that are read or written; if they are few, at once."""
         return does(*arguments) if size < OWN_THREAD else await self.beside(does, *arguments)
 
     async def counted(self, model: ServedModel, answer: Awaitable[Answer]) -> Answer:
@@ -156,11 +157,13 @@ class Server:
     async def running(self) -> AsyncIterator[None]:
         """While it lasts files are looked at; then what waits is answered, and it ends."""
         looking = asyncio.create_task(self._look())
-        yield
-        looking.cancel()
-        await anyio.to_thread.run_sync(self.queue.close)
-        if self._traffic is not None:
-            self._write(self._traffic)
+        try:
+            yield
+        finally:  # also if gRPC does not start, or what ends before fails
+            looking.cancel()
+            await anyio.to_thread.run_sync(self.queue.close)
+            if self._traffic is not None:
+                self._write(self._traffic)
 
     def _write(self, folder: Path) -> None:
         """Write what was asked for, for `bucketize partition`, `optimize` and `drift`."""
@@ -182,8 +185,9 @@ async def _noting(note: str, result: Awaitable[Answer]) -> Answer:
     try:
         return await result
     except BucketizeError as e:
-        e.add_note(note)
-        raise
+        own = copy(e)  # others that shared the call have the same one
+        own.add_note(note)
+        raise own from e.__cause__
 
 
 def attend(model: ServedModel) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import bucketize
 from bucketize import zoo
-from bucketize.errors import CompileError, EngineError, ShapeError
+from bucketize.errors import ArgumentError, CompileError, EngineError, ShapeError
 from bucketize.integrations.ray import Replica, Terms, deployment
 
 X = np.linspace(-1, 1, 3 * 784, dtype=np.float32).reshape(3, 784)
@@ -39,6 +39,19 @@ def test_it_answers_by_name_and_counts() -> None:
     with pytest.raises(ShapeError, match="axis 1: expected 784, got 3") as e:
         asyncio.run(its.infer({"data": X[:, :3]}))
     assert e.value.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("feed", "error", "message"),
+    [
+        (X, ArgumentError, "expected a mapping of arrays by input, got ndarray"),
+        ({"data": X.tolist()}, ShapeError, "input 'data': expected float32, got float64"),
+        ({"data": None}, ShapeError, "input 'data': expected float32, got object"),
+    ],
+)
+def test_what_is_no_feed_is_told(feed: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        asyncio.run(replica().infer(feed))
 
 
 def test_its_application_is_that_of_the_server() -> None:

@@ -91,6 +91,14 @@ def test_the_least_limit_on_the_way_up_counts(
     assert quota() == expected
 
 
+def test_a_mount_whose_name_is_no_text_is_passed_by(system: System) -> None:
+    system.of(V2, "0::/", {"cpu.max": "150000 100000"})
+    mounts = system.process / "mountinfo"
+    other = b"50 1 0:40 / /media/caf\xe9 rw - vfat /dev/sdb rw\n"
+    mounts.write_bytes(other + mounts.read_bytes())
+    assert quota() == 1.5
+
+
 def test_a_system_without_such_files_has_no_limit(system: System) -> None:
     assert quota() is None
     assert cores() == len(os.sched_getaffinity(0))

@@ -106,6 +106,17 @@ def test_a_helper_that_sleeps_is_woken(soon_asleep: None) -> None:
         _until(lambda helper=helper: helper.asleep)  # type: ignore[misc]
 
 
+def test_a_helper_that_was_rung_for_often_watches_once() -> None:
+    """As when it had no core while calls came."""
+    watched: list[int] = []
+    helper = team._Helper(1, np.zeros((2, team.LINE_WORDS), np.int64), watched.append)
+    for _ in range(9):
+        helper.bell.release()
+    helper.start()
+    _until(lambda: helper.asleep and len(watched) > 1)
+    assert len(watched) == 2, "once as it begins"
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no such call")
 @pytest.mark.skipif(cores() == 1, reason="there is no other core")
 def test_a_helper_that_is_woken_runs_on_another_core_than_its_caller(soon_asleep: None) -> None:
@@ -344,7 +355,7 @@ def test_a_helper_watches_for_so_long_as_the_environment_has_it(
     assert team.spin_ns() == 1000 * team.SPIN_US
 
 
-@pytest.mark.parametrize("text", ["1ms", "-1", "0.5"])
+@pytest.mark.parametrize("text", ["1ms", "-1", "0.5", "9" * 20])
 def test_a_time_that_is_none_is_refused_before_anything_runs(
     monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +18,8 @@ from bucketize.errors import ShapeError
 from bucketize.serve.model import ServedModel
 from bucketize.serve.queue import Queue
 from bucketize.serve.refusal import BusyError
+from bucketize.serve.server import Server
+from bucketize.traffic.value import Traffic
 
 
 class Slow:
@@ -148,6 +152,18 @@ def test_errors_are_of_those_who_made_them() -> None:
     queue.close()
 
 
+def test_what_is_refused_says_nothing_of_how_long_others_take() -> None:
+    model, queue = served(mlp()), Queue(1, 100)
+    queue.submit(model, [{"x": X}])[0].result(WAIT_S)
+    wait_until(lambda: queue.line(model).element_s > 0)
+    before = queue.line(model).element_s
+    for _ in range(3):
+        (bad,) = queue.submit(model, [{"x": np.zeros((64, 1_000), np.float32)}])
+        assert isinstance(bad.exception(WAIT_S), ShapeError)
+    queue.close()
+    assert queue.line(model).element_s == before
+
+
 class Broken:
     """An executable with a fault."""
 
@@ -241,3 +257,54 @@ def test_a_model_of_more_threads_than_cores_runs() -> None:
     queue = Queue(1, 100)
     assert ask(queue, served(slow)).result(WAIT_S)
     queue.close()
+
+
+def test_who_goes_takes_all_of_its_requests_along() -> None:
+    """It waits for the first of five; a call for others runs."""
+    slow, queue = Slow(), Queue(1, 100)
+    model, server = served(slow), Server([], queue)
+
+    async def gone() -> None:
+        first = begun(queue, slow, model)
+        asked = asyncio.create_task(server.every_result(model, [feed()] * 5))
+        while queue.waiting(model) < 5:
+            await asyncio.sleep(0)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        slow.may_end.set()
+        assert first.result(WAIT_S)
+
+    asyncio.run(gone())
+    queue.close()
+    assert slow.calls == [1]
+
+
+def test_a_server_ends_whatever_fails_beside_it(tmp_path: Path) -> None:
+    """Its threads do, and sizes are written."""
+    model, queue = ServedModel("net", "1", mlp()), Queue(1, 100)
+
+    async def failing() -> None:
+        async with Server([model], queue, traffic=tmp_path).running():
+            queue.submit(model, [{"x": X}])
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(failing())
+    assert not any(thread.is_alive() for thread in queue._threads)
+    assert Traffic.read(tmp_path / "net.csv").total == 1
+
+
+def test_a_program_in_anothers_place_has_the_cores_of_its_own_threads() -> None:
+    """It wants both; a call of the one before is under way, on one of them."""
+    slow = Slow()
+    model, queue = served(slow), Queue(2, 100)
+    futures = [begun(queue, slow, model)]
+    slow.program = SimpleNamespace(threads=2)
+    futures += [ask(queue, model), ask(queue, model)]
+    wait_until(lambda: queue.line(model).cores == 2)
+    assert slow.calls == [1]
+    slow.may_end.set()
+    assert all(f.result(WAIT_S) for f in futures)
+    queue.close()
+    assert (slow.calls, queue._free) == ([1, 2], 2)

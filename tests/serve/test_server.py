@@ -25,12 +25,12 @@ from onnx_model import parse
 import bucketize
 from bucketize import ops, zoo
 from bucketize.errors import ProgramError
-from bucketize.ir import Builder, Module, Var
+from bucketize.ir import Builder, Const, Module, Var
 from bucketize.serve.drift import DriftAlarm
 from bucketize.serve.listen import address, listening
 from bucketize.serve.model import ServedModel
 from bucketize.serve.queue import Queue
-from bucketize.serve.server import Server, attend, watch
+from bucketize.serve.server import OWN_THREAD, Server, attend, watch
 from bucketize.types import Symbol, tensor
 from dispatchers import log_dispatcher
 
@@ -360,6 +360,32 @@ def test_a_call_beyond_the_memory_of_its_model_is_refused(tmp_path: Path) -> Non
         assert its.client.infer(X).shape == (3,)
 
 
+@pytest.mark.parametrize("length", ["-1", "\u00b2", "9" * 5_000])
+def test_a_length_that_is_none_is_no_fault_of_ours(client: Client, length: str) -> None:
+    headers = {"Inference_Header_Content_Length": length}
+    status, _, content = client.ask("/v2/models/net/infer", b"{}", **headers)
+    assert (status, b"expected a number, got " in content) == (400, True)
+
+
+def test_a_long_answer_to_a_short_request_is_written_beside_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, out = Var("x", tensor("float32", Symbol("N", 1, 64), 1)), Builder()
+    y = out.emit(ops.mul, x, Const(np.ones((1, OWN_THREAD // 4), np.float32)))
+    exe = bucketize.compile(Module({"main": out.function("main", [x], [y])}))
+    server, done = Server([ServedModel("net", "1", exe)], Queue(1, 10)), list[str]()
+    beside = server.beside
+
+    def seen(does: Callable[..., Any], *arguments: Any) -> Any:
+        done.append(does.__name__)
+        return beside(does, *arguments)
+
+    monkeypatch.setattr(server, "beside", seen)
+    with served_here(server) as client:
+        assert client.infer(np.ones((1, 1), np.float32)).size == OWN_THREAD // 4
+    assert done == ["_answer"]
+
+
 def test_who_hangs_up_before_its_turn_takes_its_request_along() -> None:
     """One request runs; of two that wait one client goes."""
     exe, calls, may_end = mlp(), list[int](), threading.Event()
@@ -423,12 +449,18 @@ def test_a_server_of_saved_programs_loads_no_compiler() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_what_the_server_needs_is_named(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "bucketize.serve.listen")
-    told = run("serve", "zoo:mlp")
+@pytest.mark.parametrize(
+    ("missing", "of", "options"),
+    [("uvicorn", "listen", ()), ("grpc", "grpc", ("--grpc-port", "0"))],
+)
+def test_what_the_server_needs_is_named(
+    run: Any, monkeypatch: pytest.MonkeyPatch, missing: str, of: str, options: tuple[str, ...]
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.delitem(sys.modules, f"bucketize.serve.{of}", raising=False)
+    told = run("serve", "zoo:mlp", *options)
     assert told.exit_code == 2
-    assert "the server needs uvicorn: pip install 'bucketize[serve]'" in told.stderr
+    assert f"the server needs {missing}: pip install 'bucketize[serve]'" in told.stderr
 
 
 def test_zoo_models_are_compiled_and_served(tmp_path: Path) -> None:

@@ -109,15 +109,18 @@ def serve(
       curl localhost:8000/v2/models/mlp/infer -d '{"inputs": [{"name": "data",
         "datatype": "FP32", "shape": [1, 784], "data": [...]}]}'
     """
+    rpc_port = options["grpc_port"]
     try:
         from bucketize.machine.target import cores
         from bucketize.serve.listen import check_free, run
         from bucketize.serve.queue import Queue
         from bucketize.serve.server import Server
+
+        if rpc_port is not None:
+            import bucketize.serve.grpc  # noqa: F401  # what is missing is told first
     except ModuleNotFoundError as e:
         raise BucketizeError(f"the server needs {e.name}: {HOW}") from e
 
-    rpc_port = options["grpc_port"]
     if rpc_port is not None:
         check_free(host, rpc_port)
     served = served_models(models, bounds, options)
