@@ -246,5 +246,6 @@ def _interface(subject: ReportSubject) -> dict[str, list[str]]:
 
 
 def _bounds(symbol: Symbol) -> str:
-    """`N from 1 to 32`."""
-    return f"{symbol.name} from {symbol.lo} {'on' if symbol.hi is None else f'to {symbol.hi}'}"
+    """`N from 1 to 32`, `S from 8 to 512 in steps of 8`."""
+    ends = f"{symbol.name} from {symbol.lo} {'on' if symbol.hi is None else f'to {symbol.hi}'}"
+    return f"{ends} in steps of {symbol.step}" if symbol.step > 1 else ends

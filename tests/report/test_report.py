@@ -20,6 +20,7 @@ from bucketize.errors import ArgumentError, BucketizeError, ShapeError, TypeRelE
 from bucketize.inspect.predict import predictions
 from bucketize.report import subject
 from bucketize.report.against import matched
+from dispatchers import log_dispatcher
 
 pytestmark = pytest.mark.filterwarnings("ignore::bucketize.errors.BusyWarning")
 
@@ -289,3 +290,12 @@ def test_the_example_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (tmp_path / "report.html").stat().st_size > 900_000
     named = set(re.findall(r"`(\w+)`", text.partition("| frame | of |")[2]))
     assert whole().frames.keys() - {"trials"} <= named
+
+
+def test_sizes_that_are_looked_at_are_multiples() -> None:
+    mod = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (8, 64, 8)})
+    exe = bucketize.compile(bucketize.dispatch(mod, log_dispatcher))
+    its = bucketize.report(exe, name="mlp")
+    assert list(its.frames["costs"]["size"]) == list(range(8, 65, 8))
+    assert list(its.frames["clones"]["sizes"]) == ["N=8", "N=16", "N=48"]
+    assert "N from 8 to 64 in steps of 8" in its.html()
