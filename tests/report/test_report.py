@@ -20,6 +20,7 @@ from bucketize.errors import ArgumentError, BucketizeError, ShapeError, TypeRelE
 from bucketize.inspect.predict import predictions
 from bucketize.report import subject
 from bucketize.report.against import matched
+from bucketize.table import pairs
 from dispatchers import log_dispatcher
 
 pytestmark = pytest.mark.filterwarnings("ignore::bucketize.errors.BusyWarning")
@@ -299,3 +300,15 @@ def test_sizes_that_are_looked_at_are_multiples() -> None:
     assert list(its.frames["costs"]["size"]) == list(range(8, 65, 8))
     assert list(its.frames["clones"]["sizes"]) == ["N=8", "N=16", "N=48"]
     assert "N from 8 to 64 in steps of 8" in its.html()
+
+
+def test_implementations_that_run_are_those_of_the_clone_that_serves() -> None:
+    mod = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 256)})
+    exe = bucketize.compile(bucketize.dispatch(mod, log_dispatcher))
+    frame = bucketize.report(exe, name="mlp").frames["implementations"]
+    told = frame[frame["runs"]].set_index(["name", "size"])["implementation"]
+    assert len(told) == len(frame.drop_duplicates(["name", "size"]))
+    for (name, size), implementation in told.items():
+        (step,) = (s for s in exe.explain(N=size).steps if s["name"] == name)
+        assert implementation == f"{step['kernel']} {pairs(step['schedule'], ' ')}"
+    assert told.nunique() > 1
