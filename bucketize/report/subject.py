@@ -52,14 +52,14 @@ class ReportSubject:
     def requests(self) -> Traffic | None:
         """The traffic by the symbols of the inputs alone: what is held to a size is none.
 
-        Raises ShapeError if it does not tell sizes of a symbol.
+        Raises ShapeError if it does not tell sizes of a symbol, or one is out of bounds.
         """
         if self.traffic is None or not self.symbols:
             return None
         its, names = self.traffic.without_times(), tuple(self.symbols)
-        if not self.symbols.keys() <= set(its.symbols):
-            first = dict(zip(its.symbols, its.sizes[0].tolist(), strict=True))
-            check_request(self.program.routines["main"].fn, first)
+        main = self.program.routines["main"].fn
+        for size in its.sizes.tolist():
+            check_request(main, dict(zip(its.symbols, size, strict=True)))
         columns = [its.symbols.index(name) for name in names]
         return Traffic(names, its.sizes[:, columns], its.requests)
 

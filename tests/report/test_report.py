@@ -312,3 +312,9 @@ def test_implementations_that_run_are_those_of_the_clone_that_serves() -> None:
         (step,) = (s for s in exe.explain(N=size).steps if s["name"] == name)
         assert implementation == f"{step['kernel']} {pairs(step['schedule'], ' ')}"
     assert told.nunique() > 1
+
+
+def test_a_traffic_of_sizes_out_of_bounds_is_refused() -> None:
+    other = bucketize.Traffic(("N",), np.array([[1], [65]]), np.array([1, 1]))
+    with pytest.raises(ShapeError, match=r"traffic: N=65 is out of its bounds \[1, 64\]"):
+        bucketize.report(executable(), traffic=other)
