@@ -147,7 +147,7 @@ def frontier(column: str, title: str, scale: float) -> Chart:
     )
     tip = ["clones:Q", alt.Tooltip("ms:Q", format=".4g"), alt.Tooltip("cost:Q", format=".3g")]
     x = alt.X("cost:Q", title=title, scale=alt.Scale(zero=False, padding=24))
-    y = alt.Y("ms:Q", title="expected time [ms]", scale=alt.Scale(zero=False, padding=18))
+    y = alt.Y("ms:Q", title="time of kernels [ms]", scale=alt.Scale(zero=False, padding=18))
     line = base.transform_filter("datum.which != 'here'").mark_line(strokeOpacity=0.5)
     dots = base.mark_point(filled=True, size=90, opacity=1).encode(
         x=x,

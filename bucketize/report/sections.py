@@ -21,6 +21,11 @@ from bucketize.report.measured import (
 from bucketize.report.report import ModelReport
 from bucketize.report.section import Head, PageSection, Picture, Sheet, by
 
+COLD = (
+    "Weights are taken to come from beyond the near caches, as where defaults are chosen; those of "
+    "a small model lie nearer, and a call is expected to take less."
+)
+
 
 def sections(of: ModelReport) -> list[PageSection]:
     """All of them, in the order of reading."""
@@ -179,7 +184,7 @@ def _implementations(of: ModelReport) -> PageSection:
     ]
     text = (
         "The costliest kernels that can be computed in several ways, by the models; where lines "
-        "cross, another way is better."
+        f"cross, another way is better. {COLD}"
     )
     return PageSection("implementations", title, text, parts)
 
@@ -191,7 +196,7 @@ def _frontier(of: ModelReport) -> PageSection:
         return PageSection("frontier", title, wanted=how)
     heads = [
         Head("clones", "clones", "count"),
-        Head("seconds", "expected", "seconds"),
+        Head("seconds", "kernels take", "seconds"),
         Head("p99_s", "99 % below", "seconds"),
         Head("worst", "worst, of the best kernels", "ratio"),
         Head("compile_s", "compile", "seconds"),
@@ -216,7 +221,11 @@ def _frontier(of: ModelReport) -> PageSection:
         Sheet("The best partition of each number of clones, and those here.", frame, heads)
     )
     parts += _lost(of)
-    return PageSection("frontier", title, f"By the models of the kernels {of.verdict}.", parts)
+    text = (
+        f"By the models of the kernels {of.verdict}. Times are of kernels, without what a call "
+        f"takes beyond them. {COLD}"
+    )
+    return PageSection("frontier", title, text, parts)
 
 
 TAKEN = {"one_clone_s": "one clone", "chosen_s": "the chosen ones", "oracle_s": "the best kernels"}
@@ -235,9 +244,9 @@ def _lost(of: ModelReport) -> Iterator[Picture]:
     for symbol in symbols:
         yield Picture(
             f"What is lost over {symbol}",
-            "A dot is a size: what a call is expected to take more than by its best kernels.",
+            "A dot is a size: what kernels are expected to take more than the best ones for it.",
             charts.lost(symbol, columns),
-            Sheet(f"Expected times, in the order of {symbol}.", frame.sort_values(symbol), heads),
+            Sheet(f"Times of kernels, in the order of {symbol}.", frame.sort_values(symbol), heads),
         )
 
 

@@ -252,3 +252,13 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         done = run(*words, "-o", str(tmp_path / "x.html"))
         assert done.exit_code == 2
         assert message in done.output
+
+
+def test_times_that_are_not_of_a_call_say_so() -> None:
+    """Of kernels alone, and with weights as far away as choices assume."""
+    text = {section.name: section.text for section in sections(whole())}
+    assert "without what a call takes beyond them" in text["frontier"]
+    for name in ("frontier", "implementations"):
+        assert (
+            not text[name] or "Weights are taken to come from beyond the near caches" in text[name]
+        )
