@@ -155,6 +155,15 @@ def test_sizes_that_are_tried_are_multiples() -> None:
     assert {p.sizes["N"] for t in tasks_of(mlp, "bounds") for p in t.points} == {8, 24, 64}
 
 
+def test_partitions_are_asked_at_multiples() -> None:
+    for ends, least in (((0, 512, 8), 8), ((24, None, 24), 24)):
+        mlp = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": ends})
+        sizes = bucketize.partition(mlp).by_size["N"]
+        assert sizes[0] == least
+        assert len(sizes) > 9
+        assert not (sizes % least).any()
+
+
 def test_rows_that_come_by_several_share_no_call() -> None:
     mod = bucketize.from_onnx(
         parse("(float[N, 4] x) => (y) { y = Neg(x) }"), bounds={"N": (8, 64, 8)}
