@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from bucketize.report import charts
-from bucketize.report.clones import LISTED
+from bucketize.report.clones import LEAVES, LISTED
 from bucketize.report.graph import drawing
 from bucketize.report.measured import (
     against,
@@ -88,11 +88,10 @@ def graph_of(of: ModelReport) -> tuple[pd.DataFrame, pd.DataFrame]:
 def _decisions(of: ModelReport) -> PageSection:
     frame = of.frames["decisions"]
     if frame.empty:
-        clones = len(of.frames["clones"])
-        why = "sizes decide nothing: there is one clone" if clones == 1 else "the tree is too large"
-        return PageSection(
-            "decisions", "How sizes choose a clone", wanted=f"{why}; buckets come by -d."
-        )
+        alone = "Sizes decide nothing: there is one clone. Buckets come by -d."
+        large = f"The tree of decisions has more than {LEAVES} leaves, too many to be read."
+        why = alone if len(of.frames["clones"]) == 1 else large
+        return PageSection("decisions", "How sizes choose a clone", wanted=why)
     text = "A call goes down this tree by the sizes of its inputs, to the clone that serves them."
     parts = []
     if symbols := two_symbols(of):
