@@ -318,3 +318,34 @@ def test_a_traffic_of_sizes_out_of_bounds_is_refused() -> None:
     other = bucketize.Traffic(("N",), np.array([[1], [65]]), np.array([1, 1]))
     with pytest.raises(ShapeError, match=r"traffic: N=65 is out of its bounds \[1, 64\]"):
         bucketize.report(executable(), traffic=other)
+
+
+def test_nodes_that_an_engine_makes_of_several_are_named_by_the_last(tmp_path: Path) -> None:
+    """onnxruntime calls them Gelu, BiasGelu_token_3 and the like."""
+    nodes = [
+        onnx.helper.make_node(op, inputs, [out], name=f"/{out}")
+        for op, inputs, out in (
+            ("MatMul", ["x", "w"], "a"),
+            ("Add", ["a", "b"], "c"),
+            ("Div", ["c", "root"], "d"),
+            ("Erf", ["d"], "e"),
+            ("Add", ["e", "one"], "f"),
+            ("Mul", ["c", "f"], "g"),
+            ("Mul", ["g", "half"], "y"),
+        )
+    ]
+    arrays = {"w": np.ones((8, 8)), "b": np.ones(8), "root": 2**0.5, "one": 1, "half": 0.5}
+    constants = [onnx.numpy_helper.from_array(np.float32(a), n) for n, a in arrays.items()]
+    x, y = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (4, 8)) for name in "xy"
+    )
+    graph = onnx.helper.make_graph(nodes, "gelu", [x], [y], constants)
+    opset = onnx.helper.make_opsetid("", 17)
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), tmp_path / "g.onnx"
+    )
+    inputs = {"x": np.ones((4, 8), np.float32)}
+    layers = analysis.engine_layers("onnxruntime", tmp_path / "g.onnx", inputs, repetitions=2)
+    assert set(layers["name"]) <= {node.name for node in nodes}
+    assert layers["name"].iloc[-1] == "/y"
+    assert len(layers) < len(nodes)
