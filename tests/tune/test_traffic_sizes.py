@@ -52,6 +52,12 @@ def test_requests_that_no_clone_serves_are_refused() -> None:
         subjects_of(some, Traffic(("S",), np.array([[1]]), np.array([1])))
 
 
+def test_requests_between_multiples_are_refused() -> None:
+    mod = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (8, 64, 8)})
+    with pytest.raises(TuneError, match=r"^no bucket of main holds any of the sizes"):
+        subjects_of(mod, traffic({12: 1}))
+
+
 def test_sizes_are_told_once(tmp_path: Path) -> None:
     with pytest.raises(TuneError, match=r"^sizes and traffic both say where schedules are judged"):
         Options(log=tmp_path / "t.csv", sizes="middle", traffic=traffic({1: 1}))
