@@ -261,6 +261,9 @@ def test_a_rival_is_an_executable_or_an_engine() -> None:
         bucketize.report(executable(), against=3)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="onnxruntime reads the model from a file: give its"):
         bucketize.report(executable(), against="onnxruntime")
+    other, _ = compiled("loop_grows")
+    with pytest.raises(ArgumentError, match="against: the inputs differ: data, and "):
+        bucketize.report(executable(), against=other)
     with pytest.raises(BucketizeError, match="no adapter for an engine named 'tvm'"):
         bucketize.report(executable(), against="tvm", model="mlp.onnx")
 
