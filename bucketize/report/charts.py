@@ -161,7 +161,7 @@ def frontier(column: str, title: str, scale: float) -> Chart:
     return whole.properties(height=HEIGHT)
 
 
-def lost(symbol: str, of: list[str]) -> Chart:
+def lost(symbol: str, of: list[str], most: float) -> Chart:
     """What columns, of one clone and of the chosen ones, lose by the best kernels for a size."""
     base = chart("by_size").transform_calculate(size=f"datum[{json.dumps(symbol)}]")
     base = base.transform_fold(list(of), as_=["which", "seconds"])
@@ -171,7 +171,10 @@ def lost(symbol: str, of: list[str]) -> Chart:
         .encode(
             x=_size(symbol),
             y=alt.Y(
-                "loss:Q", title="above the best kernels", axis=alt.Axis(format=".1%", tickCount=5)
+                "loss:Q",
+                title="above the best kernels",
+                scale=alt.Scale(domain=[0, most]),
+                axis=alt.Axis(format=".1%", tickCount=5),
             ),
             color=alt.Color("which:N", title="", legend=alt.Legend(labelExpr=WHICH)),
             shape=alt.Shape("which:N", title="", legend=alt.Legend(labelExpr=WHICH)),

@@ -206,7 +206,7 @@ def _frontier(of: ModelReport) -> PageSection:
     ]
     parts: list[Picture | Sheet] = []
     views = {"compile_s": ("compiling [s]", 1.0), "weight_bytes": ("weights [MiB]", 2.0**-20)}
-    if frame["seconds"].nunique() > 1:  # else nothing is traded
+    if frame["seconds"].max() > (1 + TRADED) * frame["seconds"].min():
         parts += [
             Picture(
                 f"Time over {label}",
@@ -227,6 +227,9 @@ def _frontier(of: ModelReport) -> PageSection:
     return PageSection("frontier", title, text, parts)
 
 
+TRADED, LOST = 1e-3, 1e-2
+"""Shares of time: what partitions differ by at least where they are drawn, and where the axis of
+what is lost ends at least. Pictures of less make much of nothing."""
 TAKEN = {"one_clone_s": "one clone", "chosen_s": "the chosen ones", "oracle_s": "the best kernels"}
 
 
@@ -235,6 +238,7 @@ def _lost(of: ModelReport) -> Iterator[Picture]:
     frame, frontier = of.frames["by_size"], of.frames["frontier"]
     clones = int(frontier.loc[frontier["which"] == "chosen", "clones"].iloc[0])
     columns = ["one_clone_s", "chosen_s"] if clones > 1 else ["one_clone_s"]
+    most = max(float((frame[name] / frame["oracle_s"]).max()) - 1 for name in columns)
     symbols = [str(name) for name in frame if name not in ("share", *TAKEN)]
     heads = [
         *(Head(name, name, "count") for name in symbols),
@@ -244,7 +248,7 @@ def _lost(of: ModelReport) -> Iterator[Picture]:
         yield Picture(
             f"What is lost over {symbol}",
             "A dot is a size: what kernels are expected to take more than the best ones for it.",
-            charts.lost(symbol, columns),
+            charts.lost(symbol, columns, max(most, LOST)),
             Sheet(f"Times of kernels, in the order of {symbol}.", frame.sort_values(symbol), heads),
         )
 

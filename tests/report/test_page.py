@@ -22,7 +22,7 @@ from bucketize.cli.group import main
 from bucketize.errors import BucketizeError
 from bucketize.report.graph import laid_out
 from bucketize.report.page import drawn, library
-from bucketize.report.section import Head, Sheet, megabytes, milliseconds
+from bucketize.report.section import Head, Picture, Sheet, megabytes, milliseconds
 from bucketize.report.sections import sections
 from bucketize.report.words import summary
 
@@ -262,3 +262,15 @@ def test_times_that_are_not_of_a_call_say_so() -> None:
         assert (
             not text[name] or "Weights are taken to come from beyond the near caches" in text[name]
         )
+
+
+def test_next_to_nothing_is_not_drawn_large() -> None:
+    """The axis of what is lost goes up to a hundredth at least, and times that agree have none."""
+    pictures = {p.title: p for s in sections(whole()) for p in s.parts if isinstance(p, Picture)}
+    (scale,) = re.findall(
+        r'"scale": {"domain": (\[.*?\])}',
+        pictures["What is lost over N"].chart.to_json(indent=None),
+    )
+    assert json.loads(scale)[1] >= 0.01
+    seconds = whole().frames["frontier"]["seconds"]
+    assert ("Time over compiling [s]" in pictures) == (seconds.max() > 1.001 * seconds.min())
