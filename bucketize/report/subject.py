@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bucketize.dispatch.bucket import Bucket
+from bucketize.dispatch.bucket import Bucket, held
 from bucketize.errors import NoBucketError, ShapeError, TypeRelError
 from bucketize.executable import Executable
 from bucketize.inspect.predict import Prediction, predictions
@@ -126,8 +126,7 @@ class ReportSubject:
         params = self.program.routines.params(clone)
         own = {s.name: s for p in params for s in p.type.symbols()}
         own = {name: own.get(name, symbol) for name, symbol in self.symbols.items()}
-        ends = self._bucket(clone)
-        fixed = {name: low for name, (low, high) in ends.items() if high == low + 1}
+        fixed = held(self._bucket(clone), self.symbols)
         yield from self._frequent(clone)
         yield {name: s.rounded(between(s.lo, s.hi, 0.5)) for name, s in own.items()} | fixed
         yield from ({**sizes, **fixed} for sizes in rising_sizes(params))

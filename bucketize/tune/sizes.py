@@ -174,6 +174,7 @@ def _serves(routine: Routine, clone: Clone, sizes: Sizes) -> bool:
     lacking = sorted(ranges.keys() - sizes.keys())
     if lacking:
         raise TuneError(f"the sizes {dict(sizes)} lack {', '.join(lacking)} of {routine.name}")
-    return all(sizes[s.name] % s.step == 0 for s in own) and all(
+    whole = clone.origin.symbols().values() if clone.origin else own
+    return all(sizes[s.name] % s.step == 0 for s in whole if s.name in ranges) and all(
         lo <= sizes[n] and (hi is None or sizes[n] <= hi) for n, (lo, hi) in ranges.items()
     )

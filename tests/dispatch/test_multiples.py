@@ -97,6 +97,15 @@ def test_a_static_bucket_for_every_multiple() -> None:
     }
 
 
+def test_a_bucket_of_one_multiple_runs_as_one_of_one_size() -> None:
+    mod = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (8, 24, 8)})
+    exe = compile(bucketize.dispatch(mod, per_symbol({"N": log_dispatcher})))
+    explained = {n: exe.explain(N=n) for n in (8, 16, 24)}
+    assert {n: e.executor for n, e in explained.items()} == {8: "graph", 16: "vm", 24: "vm"}
+    for n in explained:
+        assert exe(np.ones((n, 784), np.float32))[0].shape == (n, 10)
+
+
 def test_intervals_between_two_multiples_are_out_of_bounds() -> None:
     with pytest.raises(DispatchError, match=r"out of its bounds \[8, 64\], a multiple of 8"):
         bucketize.dispatch(windows(), lambda _: {"x": {1: [(9, 12)]}})
