@@ -41,7 +41,7 @@ def dispatchers(bound: parameter.Bound, as_json: bool) -> None:
     from bucketize.onnx.front import bounded
 
     dim = bounded(*bound)
-    symbol = dim if isinstance(dim, Symbol) else Symbol(bound[0], dim, dim)
+    symbol = Symbol(bound[0], dim, dim) if isinstance(dim, int) else dim
     rows = [describe(name, entry.load(), symbol) for name, entry in installed().items()]
     if as_json:
         echo(json.dumps(rows, indent=2))
