@@ -45,6 +45,8 @@ class Page:
     python: PythonEvaluator = field(default_factory=PythonEvaluator)
     printed: str = ""
     """What no block has shown yet."""
+    ran: int = 0
+    """Where the last block of Python ends that was run."""
     beside: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def run(self) -> None:
@@ -81,12 +83,13 @@ class Page:
         assert not self.printed, f"no block shows what is printed: {self.printed}"
         with contextlib.redirect_stdout(io.StringIO()) as out:
             self.python(example)
-        self.printed = out.getvalue()
+        self.printed, self.ran = out.getvalue(), example.end
 
     def show(self, example: Example) -> str | None:
-        """Compare with what was printed; a text that follows nothing that prints is one to read."""
+        """Compare with what was printed; one that is right under no block that ran is to read."""
         printed, self.printed = self.printed, ""
-        return different(printed, example.parsed) if printed else None
+        is_under = not example.document.text[self.ran : example.start].strip()
+        return different(printed, example.parsed) if printed or is_under else None
 
     def run_console(self, example: Example) -> str | None:
         """Run the commands, one after the other; what differs."""

@@ -55,6 +55,7 @@ PRINTS = "```python\nprint(6 * 7)\n```\n"
         (PRINTS, "no block shows what is printed: 42"),
         (PRINTS + PRINTS, "no block shows what is printed: 42"),
         (PRINTS + "```text\n43\n```", "Expected:\n    43\nGot:\n    42"),
+        ("```python\nx = 42\n```\n\n```text\n42\n```", "Expected:\n    42\nGot nothing"),
         ("```python\n1 / 0\n```", "division by zero"),
         ("```console\n$ bucketize zoo\nresnet18\n```", "bucketize zoo\nExpected"),
         ("```console\n$ bucketize rum\n```", "No such command 'rum'"),

@@ -42,8 +42,8 @@ def importance(frame: pd.DataFrame) -> pd.DataFrame:
         `share` of the variance between the schedules of a workload at one shape, missing where one
         value alone was tried, and its standard deviation over folds and shuffles, `spread`; how
         many `values` were tried; the `trials`; `explained`, the share that the forest explains of
-        trials that were held out; where it is small, the shares say little. A template with too
-        few trials, or of which it explains nothing, is warned of, and left out.
+        trials that were held out; where it is small, the shares say little. A template with too few
+        trials, or of which it explains nothing, is warned of, and left out.
 
     Raises:
         BucketizeError: columns are missing, or no template has enough trials.

@@ -21,6 +21,8 @@ TELLING = ("onnxruntime",)
 """Engines that tell."""
 KERNEL = "_kernel_time"
 """How the names of events end that are kernels."""
+WEIGHTS_APART = "session.optimized_model_external_initializers_file_name"
+"""Of what it writes of the model that is left: one file has no room for more than 2 GB."""
 BLOCKED, FUSED = "_nchwc", "fused "
 """What onnxruntime makes of names: of tensors that convolutions write in blocks of channels, and of
 nodes that an activation went into."""
@@ -58,10 +60,10 @@ def engine_layers(
     engine_of(engine)
     path = Path(model)
     try:
-        events = _events(path, inputs, threads, repetitions + 1)
+        events, made = _events(path, inputs, threads, repetitions + 1)
     except Exception as e:  # whatever the engine raises
         raise EngineError(f"{engine} does not run {path.name}: {e}") from e
-    frame = _frame(events, _writers(path))
+    frame = _frame(events, _writers(path), made)
     timed = frame[frame["call"] > 1]  # the first is colder than those that follow
     each = timed.groupby(["call", "name", "op"], sort=False)["time_s"].sum()
     medians = each.groupby(["name", "op"], sort=False).median()
@@ -70,18 +72,21 @@ def engine_layers(
 
 def _events(
     model: Path, inputs: Mapping[str, Array], threads: int, calls: int
-) -> list[dict[str, Any]]:
-    """What onnxruntime's profiler writes of some calls."""
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """What onnxruntime's profiler writes of some calls; and by node, what each one left writes."""
     ort: Any = importlib.import_module("onnxruntime")
     with tempfile.TemporaryDirectory() as folder:
         options = ort_options(threads)
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(folder) / "profile")
+        options.optimized_model_filepath = str(Path(folder) / "left.onnx")
+        options.add_session_config_entry(WEIGHTS_APART, "weights")
         session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         for _ in range(calls):
             session.run(None, dict(inputs))
         events: list[dict[str, Any]] = json.loads(Path(session.end_profiling()).read_text())
-        return events
+        graph = onnx.load(options.optimized_model_filepath, load_external_data=False).graph
+        return events, {node.name: node.output[0] for node in graph.node}
 
 
 def _writers(model: Path) -> dict[str, str]:
@@ -90,14 +95,16 @@ def _writers(model: Path) -> dict[str, str]:
     return {out: node.name for node in graph.node for out in node.output if node.name}
 
 
-def _frame(events: list[dict[str, Any]], writers: Mapping[str, str]) -> pd.DataFrame:
+def _frame(
+    events: list[dict[str, Any]], writers: Mapping[str, str], made: Mapping[str, str]
+) -> pd.DataFrame:
     """The kernels in the order in which they ran, with the number of their call."""
     begun = sorted(e["ts"] for e in events if e["name"] == "model_run")
     kernels = [e for e in events if e["cat"] == "Node" and e["name"].endswith(KERNEL)]
     rows = [
         {
             "call": bisect_right(begun, e["ts"]),
-            "name": _name(e["name"].removesuffix(KERNEL), writers),
+            "name": _name(e["name"].removesuffix(KERNEL), writers, made),
             "op": e["args"]["op_name"],
             "time_s": e["dur"] / 1e6,
         }
@@ -106,8 +113,9 @@ def _frame(events: list[dict[str, Any]], writers: Mapping[str, str]) -> pd.DataF
     return pd.DataFrame(rows, columns=["call", "name", "op", "time_s"])
 
 
-def _name(name: str, writers: Mapping[str, str]) -> str:
-    """The node's name, without what the engine put to it."""
-    name = name.removeprefix(FUSED)
-    tensor = name.removesuffix(BLOCKED)
-    return writers.get(tensor, name) if tensor != name else name
+def _name(name: str, writers: Mapping[str, str], made: Mapping[str, str]) -> str:
+    """The node's name, without what the engine put to it, or that of what it writes as well."""
+    plain = name.removeprefix(FUSED)
+    if plain in writers.values():
+        return plain
+    return writers.get(plain.removesuffix(BLOCKED), writers.get(made.get(name, ""), plain))

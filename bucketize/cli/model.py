@@ -248,7 +248,7 @@ def hints(main: Function) -> list[str]:
     if not any(True for _ in stayed_dynamic(main)):
         return []  # nor does any when it is simplified, which takes seconds of a large model
     return [
-        f"with --dim {s.name}={s.lo}..{s.hi} {n} fewer operators stay dynamic"
+        f"with --dim {s.option} {n} fewer operators stay dynamic"
         for s, n in bounds_that_help(simplify(main))
     ]
 

@@ -53,6 +53,12 @@ def narrowed(symbol: Symbol, interval: Interval) -> Dim:
     return symbol.within(lo, None if hi is None else hi - 1)
 
 
+def held(bucket: Mapping[str, Interval], own: Mapping[str, Symbol]) -> dict[str, int]:
+    """The symbols of which a bucket holds one size."""
+    dims = {n: narrowed(own.get(n, Symbol(n)), interval) for n, interval in bucket.items()}
+    return {n: dim for n, dim in dims.items() if isinstance(dim, int)}
+
+
 def check_intervals(intervals: Any, where: str) -> list[Interval]:
     """The intervals, if they are ordered and touch without gap or overlap."""
     if not isinstance(intervals, Sequence) or not intervals:

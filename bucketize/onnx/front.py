@@ -191,7 +191,7 @@ def _is_name(text: str) -> bool:
     return text.isidentifier() and text not in RESERVED
 
 
-def bounded(name: str, bounds: Any) -> Dim:
+def bounded(name: str, bounds: Any) -> int | Symbol:
     """A symbol with inclusive bounds; the only extent within them, if there is but one."""
     match bounds:
         case (int(lo), None | int() as hi):

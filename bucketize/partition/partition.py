@@ -150,7 +150,7 @@ class Question:
             raise DispatchError("no axis is dynamic: there is nothing to partition")
         where = calibrated() if target is None else named(target)
         calls = workloads(mod, function, where, threads)
-        ends = {s.name: _ends(s, calls) for s in symbols}
+        ends = {s: _ends(s, calls) for s in symbols}
         points, shares, count = _points(fn, ends, traffic and traffic.without_times())
         legal = [all(is_legal(workload, sizes) for workload in calls) for sizes in points]
         if not any(legal):
@@ -224,12 +224,13 @@ def _evidence(log: str | Path, target: Target, threads: int) -> Evidence:
 
 
 def _points(
-    fn: Function, ends: Mapping[str, tuple[int, int]], traffic: Traffic | None
+    fn: Function, ends: Mapping[Symbol, tuple[int, int]], traffic: Traffic | None
 ) -> tuple[list[Sizes], Floats, float]:
     """Sizes, the share of each, and how many requests they stand for."""
-    fixed = {s.name: s.lo for s in fn.symbols().values() if s.name not in ends}
+    fixed = {s.name: s.lo for s in fn.symbols().values() if s not in ends}
     if traffic is None:
-        points: list[Sizes] = [{**fixed, **dict(zip(ends, p, strict=True))} for p in _spread(ends)]
+        names = [s.name for s in ends]
+        points: list[Sizes] = [{**fixed, **dict(zip(names, p, strict=True))} for p in _spread(ends)]
         return points, np.full(len(points), 1 / len(points)), 0.0
     rows = zip(traffic.sizes.tolist(), traffic.requests.tolist(), strict=True)
     pairs = [({**fixed, **dict(zip(traffic.symbols, size, strict=True))}, n) for size, n in rows]
@@ -263,7 +264,7 @@ def check_request(fn: Function, sizes: Sizes) -> None:
 
 def _ends(symbol: Symbol, calls: Iterable[Workload]) -> tuple[int, int]:
     """From where to where a symbol goes; what is open, as kernels take it."""
-    low = max(symbol.lo, 1)
+    low = max(symbol.lo, symbol.step)
     if symbol.hi is not None:
         return low, symbol.hi
     each = [open_ends(symbol, workload) for workload in calls]
@@ -272,15 +273,20 @@ def _ends(symbol: Symbol, calls: Iterable[Workload]) -> tuple[int, int]:
     return low, max(low, most)
 
 
-def _spread(ends: Mapping[str, tuple[int, int]]) -> Iterable[tuple[int, ...]]:
+def _spread(ends: Mapping[Symbol, tuple[int, int]]) -> Iterable[tuple[int, ...]]:
     """Sizes geometrically from one end to the other: a grid, or drawn if there are many symbols."""
     shares = np.linspace(0, 1, SIZES.get(len(ends), 1)).tolist()
     if len(ends) in SIZES:
-        each = (sorted({between(*pair, share) for share in shares}) for pair in ends.values())
+        each = [sorted({_size(s, pair, share) for share in shares}) for s, pair in ends.items()]
         return itertools.product(*each)
     drawn = np.random.default_rng(0).random((DRAWN, len(ends))).tolist()
-    rows = (zip(ends.values(), row, strict=True) for row in drawn)
-    return (tuple(between(*pair, share) for pair, share in row) for row in rows)
+    rows = (zip(ends.items(), row, strict=True) for row in drawn)
+    return (tuple(_size(s, pair, share) for (s, pair), share in row) for row in rows)
+
+
+def _size(symbol: Symbol, ends: tuple[int, int], share: float) -> int:
+    """The size of a symbol so far from one end to the other."""
+    return symbol.rounded(between(*ends, share))
 
 
 def _static(symbols: Sequence[Symbol], points: Sequence[Sizes]) -> list[Box]:

@@ -23,7 +23,7 @@ class Frontier:
 
     buckets: tuple[Bucket, ...]
     seconds: float
-    """Of a call in the mean, by the models."""
+    """Of the kernels of a call in the mean, by the models."""
     p99_s: float
     """What 99 % of the calls do not exceed."""
     worst: float

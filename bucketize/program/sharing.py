@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from bucketize.dispatch.bucket import narrowed
+from bucketize.dispatch.bucket import held, narrowed
 from bucketize.ir import Clone, Function, Var, specialise
 from bucketize.kernel.select import Select
 from bucketize.kernel.template import Template
@@ -36,9 +36,11 @@ def family_of(clone: Clone) -> tuple[object, Callable[[], Function]] | None:
 
     Its symbols of one size are pinned: there the shapes are others, and so may the graph be.
     """
-    pinned = {n: lo for n, (lo, hi) in clone.bucket.items() if hi == lo + 1}
     origin = clone.origin
-    if origin is None or len(pinned) == len(clone.bucket):
+    if origin is None:
+        return None
+    pinned = held(clone.bucket, origin.symbols())
+    if len(pinned) == len(clone.bucket):
         return None
     return (origin, *sorted(pinned.items())), lambda: specialise(origin, pinned, origin.name)
 

@@ -147,7 +147,7 @@ def frontier(column: str, title: str, scale: float) -> Chart:
     )
     tip = ["clones:Q", alt.Tooltip("ms:Q", format=".4g"), alt.Tooltip("cost:Q", format=".3g")]
     x = alt.X("cost:Q", title=title, scale=alt.Scale(zero=False, padding=24))
-    y = alt.Y("ms:Q", title="expected time [ms]", scale=alt.Scale(zero=False, padding=18))
+    y = alt.Y("ms:Q", title="time of kernels [ms]", scale=alt.Scale(zero=False, padding=18))
     line = base.transform_filter("datum.which != 'here'").mark_line(strokeOpacity=0.5)
     dots = base.mark_point(filled=True, size=90, opacity=1).encode(
         x=x,
@@ -161,7 +161,7 @@ def frontier(column: str, title: str, scale: float) -> Chart:
     return whole.properties(height=HEIGHT)
 
 
-def lost(symbol: str, of: list[str]) -> Chart:
+def lost(symbol: str, of: list[str], most: float) -> Chart:
     """What columns, of one clone and of the chosen ones, lose by the best kernels for a size."""
     base = chart("by_size").transform_calculate(size=f"datum[{json.dumps(symbol)}]")
     base = base.transform_fold(list(of), as_=["which", "seconds"])
@@ -171,7 +171,10 @@ def lost(symbol: str, of: list[str]) -> Chart:
         .encode(
             x=_size(symbol),
             y=alt.Y(
-                "loss:Q", title="above the best kernels", axis=alt.Axis(format=".1%", tickCount=5)
+                "loss:Q",
+                title="above the best kernels",
+                scale=alt.Scale(domain=[0, most]),
+                axis=alt.Axis(format=".1%", tickCount=5),
             ),
             color=alt.Color("which:N", title="", legend=alt.Legend(labelExpr=WHICH)),
             shape=alt.Shape("which:N", title="", legend=alt.Legend(labelExpr=WHICH)),

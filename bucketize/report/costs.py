@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bucketize.errors import TypeRelError
+from bucketize.inspect.predict import Prediction
 from bucketize.kernel.cost import seconds_over
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES, candidates
@@ -98,8 +99,7 @@ def implementations(subject: ReportSubject) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     base = subject.points[0]
     for call, name in islice(_costliest(subject, base), KERNELS):
-        legal = [sizes for sizes, _ in subject.predicted(subject.grid(name, base))]
-        rows += _over(subject, call, name, legal)
+        rows += _over(subject, call, name, subject.predicted(subject.grid(name, base)))
     columns = ["name", "workload", "symbol", "size", "implementation", "predicted_s", "runs"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -136,15 +136,17 @@ def _able(subject: ReportSubject, call: KernelCall) -> list[Implementation]:
 
 
 def _over(
-    subject: ReportSubject, call: KernelCall, name: str, legal: Sequence[Sizes]
+    subject: ReportSubject, call: KernelCall, name: str, ways: Sequence[tuple[Sizes, Prediction]]
 ) -> Iterator[dict[str, Any]]:
-    each, program = _able(subject, call), subject.program
+    program = subject.program
+    ran = [_in_place(call, taken) for _, taken in ways]
+    each = {one.key: one for one in (*_able(subject, call), *filter(None, ran))}
     with suppress(TypeRelError):  # a size that no type of the kernel has a value at
-        at = Points(legal)
-        seconds = seconds_over(call.workload, each, at, program.target, program.threads)
-        for sizes, taken in zip(legal, seconds.tolist(), strict=True):
-            ran = call.at(sizes).implementation.key
-            for one, second in zip(each, taken, strict=True):
+        at = Points([sizes for sizes, _ in ways])
+        args = call.workload, [*each.values()], at, program.target, program.threads
+        seconds = seconds_over(*args).tolist()
+        for (sizes, _), taken, its in zip(ways, seconds, ran, strict=True):
+            for one, second in zip(each.values(), taken, strict=True):
                 yield {
                     "name": "+".join(call.binding.origin),
                     "workload": call.workload.hash,
@@ -152,5 +154,15 @@ def _over(
                     "size": sizes[name],
                     "implementation": str(one),
                     "predicted_s": second,
-                    "runs": one.key == ran,
+                    "runs": its is not None and one.key == its.key,
                 }
+
+
+def _in_place(call: KernelCall, taken: Prediction) -> Implementation | None:
+    """What computes the same as a call at other sizes, of another clone; None if nobody knows."""
+    kernels = [k.what for k in taken.kernels if isinstance(k.what, KernelCall)]
+    same = [k for k in kernels if k.workload.hash == call.workload.hash]
+    origin = call.binding.origin  # static clones have workloads of their own
+    same += [k for k in kernels if origin and k.binding.origin == origin]
+    able = [k.implementation for k in same if TEMPLATES[k.implementation.template].cost is not None]
+    return able[0] if able else None

@@ -118,8 +118,8 @@ def report(  # noqa: PLR0913  options by name
         The frames, and the page, for `write`.
 
     Raises:
-        ArgumentError: no executable; an engine without the path of the model; `partition` of an
-            executable that was loaded.
+        ArgumentError: no executable; an engine without the path of the model; another executable
+            that takes other inputs; `partition` of an executable that was loaded.
         BucketizeError: packages for the page are missing: pip install bucketize[report].
         DispatchError: `partition` of a module whose sizes are all fixed.
         EngineError: the engine is not installed, or does not take the model.
@@ -132,7 +132,7 @@ def report(  # noqa: PLR0913  options by name
     _page()
     checked = [exe.explain(**each).sizes for each in sizes]
     subject = ReportSubject(exe, name, traffic, checked)
-    rival = _rival(against, model, exe.program.threads)
+    rival = _rival(exe, against, model)
     with shown(progress, progress_bar("reporting")) as tell:
         planned = None
         if partition:
@@ -152,18 +152,21 @@ class Beside:
 
 
 def _rival(
-    against: Executable | str | None, model: str | Path | None, threads: int
+    exe: Executable, against: Executable | str | None, model: str | Path | None
 ) -> Rival | None:
     """What is compared with, if anything is."""
     if against is None:
         return None
     if isinstance(against, Executable):
+        if set(against.inputs) != set(exe.inputs):
+            mine, its = (", ".join(each.inputs) for each in (exe, against))
+            raise ArgumentError(f"against: the inputs differ: {mine}, and {its}")
         return Rival.of_executable("the other", against)
     if not isinstance(against, str):
         raise ArgumentError(f"against: expected an executable or an engine, got {against!r}")
     if model is None:
         raise ArgumentError(f"{against} reads the model from a file: give its path, model=...")
-    return Rival.of_engine(against, model, threads)
+    return Rival.of_engine(against, model, exe.program.threads)
 
 
 def _random(exe: Executable, sizes: Sizes) -> dict[str, Array]:
@@ -246,5 +249,6 @@ def _interface(subject: ReportSubject) -> dict[str, list[str]]:
 
 
 def _bounds(symbol: Symbol) -> str:
-    """`N from 1 to 32`."""
-    return f"{symbol.name} from {symbol.lo} {'on' if symbol.hi is None else f'to {symbol.hi}'}"
+    """`N from 1 to 32`, `S from 8 to 512 in steps of 8`."""
+    ends = f"{symbol.name} from {symbol.lo} {'on' if symbol.hi is None else f'to {symbol.hi}'}"
+    return f"{ends} in steps of {symbol.step}" if symbol.step > 1 else ends

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from bucketize.report import charts
-from bucketize.report.clones import LISTED
+from bucketize.report.clones import LEAVES, LISTED
 from bucketize.report.graph import drawing
 from bucketize.report.measured import (
     against,
@@ -20,6 +20,11 @@ from bucketize.report.measured import (
 )
 from bucketize.report.report import ModelReport
 from bucketize.report.section import Head, PageSection, Picture, Sheet, by
+
+COLD = (
+    "Weights are taken to come from beyond the near caches, as where defaults are chosen; those of "
+    "a small model lie nearer, and a call is expected to take less."
+)
 
 
 def sections(of: ModelReport) -> list[PageSection]:
@@ -83,11 +88,10 @@ def graph_of(of: ModelReport) -> tuple[pd.DataFrame, pd.DataFrame]:
 def _decisions(of: ModelReport) -> PageSection:
     frame = of.frames["decisions"]
     if frame.empty:
-        clones = len(of.frames["clones"])
-        why = "sizes decide nothing: there is one clone" if clones == 1 else "the tree is too large"
-        return PageSection(
-            "decisions", "How sizes choose a clone", wanted=f"{why}; buckets come by -d."
-        )
+        alone = "Sizes decide nothing: there is one clone. Buckets come by -d."
+        large = f"The tree of decisions has more than {LEAVES} leaves, too many to be read."
+        why = alone if len(of.frames["clones"]) == 1 else large
+        return PageSection("decisions", "How sizes choose a clone", wanted=why)
     text = "A call goes down this tree by the sizes of its inputs, to the clone that serves them."
     parts = []
     if symbols := two_symbols(of):
@@ -179,7 +183,7 @@ def _implementations(of: ModelReport) -> PageSection:
     ]
     text = (
         "The costliest kernels that can be computed in several ways, by the models; where lines "
-        "cross, another way is better."
+        f"cross, another way is better. {COLD}"
     )
     return PageSection("implementations", title, text, parts)
 
@@ -191,7 +195,7 @@ def _frontier(of: ModelReport) -> PageSection:
         return PageSection("frontier", title, wanted=how)
     heads = [
         Head("clones", "clones", "count"),
-        Head("seconds", "expected", "seconds"),
+        Head("seconds", "kernels take", "seconds"),
         Head("p99_s", "99 % below", "seconds"),
         Head("worst", "worst, of the best kernels", "ratio"),
         Head("compile_s", "compile", "seconds"),
@@ -202,7 +206,7 @@ def _frontier(of: ModelReport) -> PageSection:
     ]
     parts: list[Picture | Sheet] = []
     views = {"compile_s": ("compiling [s]", 1.0), "weight_bytes": ("weights [MiB]", 2.0**-20)}
-    if frame["seconds"].nunique() > 1:  # else nothing is traded
+    if frame["seconds"].max() > (1 + TRADED) * frame["seconds"].min():
         parts += [
             Picture(
                 f"Time over {label}",
@@ -216,9 +220,16 @@ def _frontier(of: ModelReport) -> PageSection:
         Sheet("The best partition of each number of clones, and those here.", frame, heads)
     )
     parts += _lost(of)
-    return PageSection("frontier", title, f"By the models of the kernels {of.verdict}.", parts)
+    text = (
+        f"By the models of the kernels {of.verdict}. Times are of kernels, without what a call "
+        f"takes beyond them. {COLD}"
+    )
+    return PageSection("frontier", title, text, parts)
 
 
+TRADED, LOST = 1e-3, 1e-2
+"""Shares of time: what partitions differ by at least where they are drawn, and where the axis of
+what is lost ends at least. Pictures of less make much of nothing."""
 TAKEN = {"one_clone_s": "one clone", "chosen_s": "the chosen ones", "oracle_s": "the best kernels"}
 
 
@@ -227,6 +238,7 @@ def _lost(of: ModelReport) -> Iterator[Picture]:
     frame, frontier = of.frames["by_size"], of.frames["frontier"]
     clones = int(frontier.loc[frontier["which"] == "chosen", "clones"].iloc[0])
     columns = ["one_clone_s", "chosen_s"] if clones > 1 else ["one_clone_s"]
+    most = max(float((frame[name] / frame["oracle_s"]).max()) - 1 for name in columns)
     symbols = [str(name) for name in frame if name not in ("share", *TAKEN)]
     heads = [
         *(Head(name, name, "count") for name in symbols),
@@ -235,9 +247,9 @@ def _lost(of: ModelReport) -> Iterator[Picture]:
     for symbol in symbols:
         yield Picture(
             f"What is lost over {symbol}",
-            "A dot is a size: what a call is expected to take more than by its best kernels.",
-            charts.lost(symbol, columns),
-            Sheet(f"Expected times, in the order of {symbol}.", frame.sort_values(symbol), heads),
+            "A dot is a size: what kernels are expected to take more than the best ones for it.",
+            charts.lost(symbol, columns, max(most, LOST)),
+            Sheet(f"Times of kernels, in the order of {symbol}.", frame.sort_values(symbol), heads),
         )
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bucketize.dispatch.bucket import Bucket
+from bucketize.dispatch.bucket import Bucket, held
 from bucketize.errors import NoBucketError, ShapeError, TypeRelError
 from bucketize.executable import Executable
 from bucketize.inspect.predict import Prediction, predictions
@@ -52,14 +52,14 @@ class ReportSubject:
     def requests(self) -> Traffic | None:
         """The traffic by the symbols of the inputs alone: what is held to a size is none.
 
-        Raises ShapeError if it does not tell sizes of a symbol.
+        Raises ShapeError if it does not tell sizes of a symbol, or one is out of bounds.
         """
         if self.traffic is None or not self.symbols:
             return None
         its, names = self.traffic.without_times(), tuple(self.symbols)
-        if not self.symbols.keys() <= set(its.symbols):
-            first = dict(zip(its.symbols, its.sizes[0].tolist(), strict=True))
-            check_request(self.program.routines["main"].fn, first)
+        main = self.program.routines["main"].fn
+        for size in its.sizes.tolist():
+            check_request(main, dict(zip(its.symbols, size, strict=True)))
         columns = [its.symbols.index(name) for name in names]
         return Traffic(names, its.sizes[:, columns], its.requests)
 
@@ -75,13 +75,13 @@ class ReportSubject:
 
     def _ends(self, symbol: Symbol) -> tuple[int, int]:
         given = [sizes[symbol.name] for sizes in self.given]
-        low = max(symbol.lo, 1)
+        low = max(symbol.lo, symbol.step)
         if symbol.hi is not None:
             return low, symbol.hi
         if self.requests is not None:
             given += self.requests.sizes[:, self.requests.symbols.index(symbol.name)].tolist()
         high = max([between(low, None, 1.0), *given])
-        return low, high
+        return low, symbol.rounded(high)
 
     @cached_property
     def points(self) -> list[Sizes]:
@@ -91,13 +91,17 @@ class ReportSubject:
     @cached_property
     def _usual(self) -> Sizes:
         """The size that comes most, else that in the middle, else the least that is legal."""
-        middle = {name: between(*ends, 0.5) for name, ends in self.ends.items()}
+        middle = {name: self._between(name, 0.5) for name in self.symbols}
         for sizes in (*self._frequent(None), middle):
             if self.predicted([sizes]):
                 return sizes
         params = self.program.routines.params("main")
         rising = [sizes for sizes in rising_sizes(params) if self.predicted([sizes])]
         return rising[0] if rising else middle
+
+    def _between(self, name: str, share: float) -> int:
+        """The size so far from one end of a symbol to the other."""
+        return self.symbols[name].rounded(between(*self.ends[name], share))
 
     def _frequent(self, clone: str | None) -> Iterator[Sizes]:
         """The size of most requests, of all or of a clone's; nothing if there is no traffic."""
@@ -122,10 +126,9 @@ class ReportSubject:
         params = self.program.routines.params(clone)
         own = {s.name: s for p in params for s in p.type.symbols()}
         own = {name: own.get(name, symbol) for name, symbol in self.symbols.items()}
-        ends = self._bucket(clone)
-        fixed = {name: low for name, (low, high) in ends.items() if high == low + 1}
+        fixed = held(self._bucket(clone), self.symbols)
         yield from self._frequent(clone)
-        yield {name: between(s.lo, s.hi, 0.5) for name, s in own.items()} | fixed
+        yield {name: s.rounded(between(s.lo, s.hi, 0.5)) for name, s in own.items()} | fixed
         yield from ({**sizes, **fixed} for sizes in rising_sizes(params))
 
     def predicted(self, points: Sequence[Sizes]) -> list[tuple[Sizes, Prediction]]:
@@ -140,6 +143,5 @@ class ReportSubject:
 
     def grid(self, name: str, base: Sizes, count: int = SIZES) -> list[Sizes]:
         """Sizes that differ by one symbol, geometrically between its ends."""
-        low, high = self.ends[name]
-        steps = sorted({between(low, high, k / (count - 1)) for k in range(count)})
+        steps = sorted({self._between(name, k / (count - 1)) for k in range(count)})
         return [{**base, name: size} for size in steps]

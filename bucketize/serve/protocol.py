@@ -78,7 +78,7 @@ def metadata(
 def _told(name: str, type_: TensorType) -> dict[str, Any]:
     """Dims that are no numbers are -1; their names and bounds stand beside."""
     shape = [d if isinstance(d, int) else -1 for d in type_.shape]
-    symbols = {s.name: [s.lo, s.hi] for s in type_.shape if isinstance(s, Symbol)}
+    symbols = {s.name: list(s.bounds) for s in type_.shape if isinstance(s, Symbol)}
     datatype = NAMES.get(type_.dtype.name, type_.dtype.name)
     parameters = {"dims": [str(d) for d in type_.shape], "symbols": symbols}
     return {"name": name, "datatype": datatype, "shape": shape, "parameters": parameters}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
+from bucketize.dispatch.bucket import held
 from bucketize.ir import Function
 from bucketize.kernel.workload import Workload
 from bucketize.log.cell import shape_text
@@ -99,8 +100,8 @@ class Arranging:
     @cached_property
     def sizes(self) -> Weighted:
         """Where the clone is judged, those of its symbols that have one size included."""
-        bucket = self.subject.module.clones.get(self.subject.function, WHOLE).bucket
-        pinned = {n: lo for n, (lo, hi) in bucket.items() if hi == lo + 1}
+        clone = self.subject.module.clones.get(self.subject.function, WHOLE)
+        pinned = held(clone.bucket, clone.origin.symbols() if clone.origin else {})
         return [({**pinned, **sizes}, weight) for sizes, weight in self.subject.judged]
 
     @property

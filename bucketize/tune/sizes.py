@@ -167,10 +167,14 @@ def _shared_out(leaves: Sequence[tuple[Routine, Clone]], met: SizesMet) -> Mappi
 
 
 def _serves(routine: Routine, clone: Clone, sizes: Sizes) -> bool:
-    ranges = {s.name: (s.lo, s.hi) for s in _symbols(routine)}
+    own = _symbols(routine)
+    ranges = {s.name: (s.lo, s.hi) for s in own}
     for name, (lo, hi) in clone.bucket.items():
         ranges[name] = lo, None if hi is None else hi - 1
     lacking = sorted(ranges.keys() - sizes.keys())
     if lacking:
         raise TuneError(f"the sizes {dict(sizes)} lack {', '.join(lacking)} of {routine.name}")
-    return all(lo <= sizes[n] and (hi is None or sizes[n] <= hi) for n, (lo, hi) in ranges.items())
+    whole = clone.origin.symbols().values() if clone.origin else own
+    return all(sizes[s.name] % s.step == 0 for s in whole if s.name in ranges) and all(
+        lo <= sizes[n] and (hi is None or sizes[n] <= hi) for n, (lo, hi) in ranges.items()
+    )

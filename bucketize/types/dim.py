@@ -124,7 +124,7 @@ class Symbol(Symbolic):
         """The first multiple from a size on."""
         return -(-size // self.step) * self.step
 
-    def within(self, lo: int, hi: int | None) -> Dim:
+    def within(self, lo: int, hi: int | None) -> int | Symbol:
         """It under other bounds, which hold one of its sizes; an integer where they hold one."""
         first, last = self.least(lo), None if hi is None else hi // self.step * self.step
         return first if first == last else Symbol(self.name, first, last, self.step)

@@ -123,7 +123,9 @@ def test_dispatchers_are_listed(run: Run) -> None:
     assert listed.keys() >= {"exact", "log", "uniform"}
     assert listed["log"]["options"] == {"base": 2, "low": 1, "high": None}
     text = run("dispatchers", "--dim", "N=1..").output
-    assert "N in [1, inf]: 1 2..3 4..7" in text
+    assert "N in [1, ...]: 1 2..3 4..7" in text
+    of_eights = run("dispatchers", "--dim", "S=8..30:8").output
+    assert "S in [8, 24], a multiple of 8: 8..15 16..23 24" in of_eights
     assert "exact_dispatcher needs sizes=..." in text
     assert "FILE.csv, FILE.json, FILE.parquet, FILE.yaml, FILE.yml  " in text
     for key in ("`intervals: {", "`profiles: [{", "`traffic: {"):

@@ -168,6 +168,9 @@ def test_programs_of_other_inputs_are_no_pair(run: Run, net: str) -> None:
     ("args", "message"),
     [
         (["net.onnx", "--against", "tvm"], "no adapter for an engine named 'tvm'; known:"),
+        (["net.onnx", "--against", "plane"], "onnxruntime, openvino, plain, reference"),
+        (["net.onnx", "--against", "old.bkt"], "--against: old.bkt is not there"),
+        (["net.onnx", "--against", "net.onnx"], "--against: net.onnx is no saved program"),
         (["net.onnx"], "the size of N is missing"),
         (["net.bkt", "--against", "openvino"], "is a saved program, which other engines do not"),
         (["net.bkt", "--bisect"], "kernels are compared as they run: --bisect is for engines"),

@@ -97,6 +97,15 @@ def test_a_static_bucket_for_every_multiple() -> None:
     }
 
 
+def test_a_bucket_of_one_multiple_runs_as_one_of_one_size() -> None:
+    mod = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (8, 24, 8)})
+    exe = compile(bucketize.dispatch(mod, per_symbol({"N": log_dispatcher})))
+    explained = {n: exe.explain(N=n) for n in (8, 16, 24)}
+    assert {n: e.executor for n, e in explained.items()} == {8: "graph", 16: "vm", 24: "vm"}
+    for n in explained:
+        assert exe(np.ones((n, 784), np.float32))[0].shape == (n, 10)
+
+
 def test_intervals_between_two_multiples_are_out_of_bounds() -> None:
     with pytest.raises(DispatchError, match=r"out of its bounds \[8, 64\], a multiple of 8"):
         bucketize.dispatch(windows(), lambda _: {"x": {1: [(9, 12)]}})
@@ -153,6 +162,15 @@ def test_sizes_that_are_tried_are_multiples() -> None:
     assert sizes == [8, 16, 32, 64]
     mlp = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (8, 64, 8)})
     assert {p.sizes["N"] for t in tasks_of(mlp, "bounds") for p in t.points} == {8, 24, 64}
+
+
+def test_partitions_are_asked_at_multiples() -> None:
+    for ends, least in (((0, 512, 8), 8), ((24, None, 24), 24)):
+        mlp = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": ends})
+        sizes = bucketize.partition(mlp).by_size["N"]
+        assert sizes[0] == least
+        assert len(sizes) > 9
+        assert not (sizes % least).any()
 
 
 def test_rows_that_come_by_several_share_no_call() -> None:

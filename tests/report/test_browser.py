@@ -82,6 +82,16 @@ def test_all_sections_are_there_and_nothing_is_cut(opened: Opened) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_pictures_lie_below_their_titles_and_at_the_edge(opened: Opened) -> None:
+    figures = opened.page.evaluate(
+        """[...document.querySelectorAll("figure")].map((figure) => {
+            const [title, chart] = [...figure.children].map((c) => c.getBoundingClientRect());
+            return [title.bottom <= chart.top, title.left === chart.left];
+        })"""
+    )
+    assert figures == [[True, True]] * opened.page.locator("figure").count()
+
+
 def test_a_kernel_is_opened_by_keyboard(opened: Opened) -> None:
     """From the list of the kernels to the schedule, and on to the text."""
     page = opened.page

@@ -20,6 +20,8 @@ from bucketize.errors import ArgumentError, BucketizeError, ShapeError, TypeRelE
 from bucketize.inspect.predict import predictions
 from bucketize.report import subject
 from bucketize.report.against import matched
+from bucketize.table import pairs
+from dispatchers import log_dispatcher
 
 pytestmark = pytest.mark.filterwarnings("ignore::bucketize.errors.BusyWarning")
 
@@ -259,6 +261,9 @@ def test_a_rival_is_an_executable_or_an_engine() -> None:
         bucketize.report(executable(), against=3)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="onnxruntime reads the model from a file: give its"):
         bucketize.report(executable(), against="onnxruntime")
+    other, _ = compiled("loop_grows")
+    with pytest.raises(ArgumentError, match="against: the inputs differ: data, and "):
+        bucketize.report(executable(), against=other)
     with pytest.raises(BucketizeError, match="no adapter for an engine named 'tvm'"):
         bucketize.report(executable(), against="tvm", model="mlp.onnx")
 
@@ -289,3 +294,61 @@ def test_the_example_of_the_docs_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (tmp_path / "report.html").stat().st_size > 900_000
     named = set(re.findall(r"`(\w+)`", text.partition("| frame | of |")[2]))
     assert whole().frames.keys() - {"trials"} <= named
+
+
+def test_sizes_that_are_looked_at_are_multiples() -> None:
+    mod = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (8, 64, 8)})
+    exe = bucketize.compile(bucketize.dispatch(mod, log_dispatcher))
+    its = bucketize.report(exe, name="mlp")
+    assert list(its.frames["costs"]["size"]) == list(range(8, 65, 8))
+    assert list(its.frames["clones"]["sizes"]) == ["N=8", "N=16", "N=48"]
+    assert "N from 8 to 64 in steps of 8" in its.html()
+
+
+def test_implementations_that_run_are_those_of_the_clone_that_serves() -> None:
+    mod = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 256)})
+    exe = bucketize.compile(bucketize.dispatch(mod, log_dispatcher))
+    frame = bucketize.report(exe, name="mlp").frames["implementations"]
+    told = frame[frame["runs"]].set_index(["name", "size"])["implementation"]
+    assert len(told) == len(frame.drop_duplicates(["name", "size"]))
+    for (name, size), implementation in told.items():
+        (step,) = (s for s in exe.explain(N=size).steps if s["name"] == name)
+        assert implementation == f"{step['kernel']} {pairs(step['schedule'], ' ')}"
+    assert told.nunique() > 1
+
+
+def test_a_traffic_of_sizes_out_of_bounds_is_refused() -> None:
+    other = bucketize.Traffic(("N",), np.array([[1], [65]]), np.array([1, 1]))
+    with pytest.raises(ShapeError, match=r"traffic: N=65 is out of its bounds \[1, 64\]"):
+        bucketize.report(executable(), traffic=other)
+
+
+def test_nodes_that_an_engine_makes_of_several_are_named_by_the_last(tmp_path: Path) -> None:
+    """onnxruntime calls them Gelu, BiasGelu_token_3 and the like."""
+    nodes = [
+        onnx.helper.make_node(op, inputs, [out], name=f"/{out}")
+        for op, inputs, out in (
+            ("MatMul", ["x", "w"], "a"),
+            ("Add", ["a", "b"], "c"),
+            ("Div", ["c", "root"], "d"),
+            ("Erf", ["d"], "e"),
+            ("Add", ["e", "one"], "f"),
+            ("Mul", ["c", "f"], "g"),
+            ("Mul", ["g", "half"], "y"),
+        )
+    ]
+    arrays = {"w": np.ones((8, 8)), "b": np.ones(8), "root": 2**0.5, "one": 1, "half": 0.5}
+    constants = [onnx.numpy_helper.from_array(np.float32(a), n) for n, a in arrays.items()]
+    x, y = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (4, 8)) for name in "xy"
+    )
+    graph = onnx.helper.make_graph(nodes, "gelu", [x], [y], constants)
+    opset = onnx.helper.make_opsetid("", 17)
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), tmp_path / "g.onnx"
+    )
+    inputs = {"x": np.ones((4, 8), np.float32)}
+    layers = analysis.engine_layers("onnxruntime", tmp_path / "g.onnx", inputs, repetitions=2)
+    assert set(layers["name"]) <= {node.name for node in nodes}
+    assert layers["name"].iloc[-1] == "/y"
+    assert len(layers) < len(nodes)

@@ -22,7 +22,7 @@ from bucketize.cli.group import main
 from bucketize.errors import BucketizeError
 from bucketize.report.graph import laid_out
 from bucketize.report.page import drawn, library
-from bucketize.report.section import Head, Sheet, megabytes, milliseconds
+from bucketize.report.section import Head, Picture, Sheet, megabytes, milliseconds
 from bucketize.report.sections import sections
 from bucketize.report.words import summary
 
@@ -224,7 +224,7 @@ def test_the_command_writes_a_page(tmp_path: Path) -> None:
     how = ["--dim", "N=1..4", "-d", "log", "--traffic", str(requests), "--partition"]
     done = run("zoo:mlp", *how, "--engine", "onnxruntime", "-o", str(page))
     assert done.exit_code == 0, done.output
-    assert f"wrote {page}, 1.0 MB" in done.output
+    assert re.search(rf"wrote {page}, [12]\.\d MB", done.output)
     text = page.read_text()
     assert "<h1>mlp</h1>" in text
     assert "At N=3 it takes " in text
@@ -252,3 +252,25 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         done = run(*words, "-o", str(tmp_path / "x.html"))
         assert done.exit_code == 2
         assert message in done.output
+
+
+def test_times_that_are_not_of_a_call_say_so() -> None:
+    """Of kernels alone, and with weights as far away as choices assume."""
+    text = {section.name: section.text for section in sections(whole())}
+    assert "without what a call takes beyond them" in text["frontier"]
+    for name in ("frontier", "implementations"):
+        assert (
+            not text[name] or "Weights are taken to come from beyond the near caches" in text[name]
+        )
+
+
+def test_next_to_nothing_is_not_drawn_large() -> None:
+    """The axis of what is lost goes up to a hundredth at least, and times that agree have none."""
+    pictures = {p.title: p for s in sections(whole()) for p in s.parts if isinstance(p, Picture)}
+    (scale,) = re.findall(
+        r'"scale": {"domain": (\[.*?\])}',
+        pictures["What is lost over N"].chart.to_json(indent=None),
+    )
+    assert json.loads(scale)[1] >= 0.01
+    seconds = whole().frames["frontier"]["seconds"]
+    assert ("Time over compiling [s]" in pictures) == (seconds.max() > 1.001 * seconds.min())

@@ -130,3 +130,5 @@ def test_metadata_has_symbols_and_bounds() -> None:
     assert told["inputs"][0]["shape"] == [-1, 2]
     assert told["inputs"][0]["parameters"] == {"dims": ["N", "2"], "symbols": {"N": [1, 9]}}
     assert told["outputs"][0]["datatype"] == "BOOL"
+    of_eights = metadata("m", ["1"], {"x": tensor("float32", Symbol("S", 8, 64, 8))}, {})
+    assert of_eights["inputs"][0]["parameters"]["symbols"] == {"S": [8, 64, 8]}

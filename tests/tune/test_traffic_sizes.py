@@ -16,6 +16,7 @@ from bucketize.ir import Module
 from bucketize.traffic.value import Traffic
 from bucketize.tune.options import Options
 from bucketize.tune.task import subjects_of
+from dispatchers import exact_dispatcher, per_symbol
 
 
 def module() -> Module:
@@ -50,6 +51,13 @@ def test_requests_that_no_clone_serves_are_refused() -> None:
         subjects_of(some, traffic({9: 1}))
     with pytest.raises(TuneError, match=r"lack N of main\[N=1\.\.8\]$"):
         subjects_of(some, Traffic(("S",), np.array([[1]]), np.array([1])))
+
+
+def test_requests_between_multiples_are_refused() -> None:
+    mod = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (8, 64, 8)})
+    for each in (mod, dispatch(mod, per_symbol({"N": exact_dispatcher}), fallback=False)):
+        with pytest.raises(TuneError, match=r"^no bucket of main.* holds any of the sizes"):
+            subjects_of(each, traffic({12: 1}))
 
 
 def test_sizes_are_told_once(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from bucketize.cli.model import (
     sizes_at,
 )
 from bucketize.cli.table import fitting, records, table
-from bucketize.errors import BucketizeError, ProgramError
+from bucketize.errors import BucketizeError, ProgramError, unknown_name
 from bucketize.progress import progress_bar
 from bucketize.table import pairs, several, shortened
 
@@ -215,15 +215,12 @@ def of_nodes(
     model: str, bounds: list[parameter.Bound], options: dict[str, Any]
 ) -> Iterator[ComparisonReport]:
     """What nodes come to beside another engine, at each --at."""
-    from bucketize.analysis.engines import engine_of
-
     if is_saved(model):
         raise click.UsageError(
             f"{model} is a saved program, which other engines do not take: --against reference, "
             "or another one"
         )
-    if options["against"] != PLAIN:
-        engine_of(options["against"])  # what is not there is said before anything is compiled
+    check_side(options["against"])  # what is not there is said before anything is compiled
     given = load_inputs(options["inputs"])
     loaded = load_model(model, bounds)
     points, proto = sizes_at(loaded, options["points"], given), proto_of(model)
@@ -232,6 +229,21 @@ def of_nodes(
             its = comparison_of(loaded, proto, {**options, "points": points}, sizes, given)
             first = its.bisect() if options["bisect"] else its.all_at_once()
             yield report_of_nodes(sizes, its, first)
+
+
+def check_side(against: str) -> None:
+    """Raise an error for what nodes cannot be compared with."""
+    from bucketize.analysis.engines import ENGINES, engine_of
+
+    if against == PLAIN:
+        return
+    if against in ENGINES:
+        engine_of(against)  # which says how to install it
+    elif Path(against).suffix or Path(against).exists():
+        what = "is no saved program" if Path(against).exists() else "is not there"
+        raise click.UsageError(f"--against: {against} {what}")
+    else:
+        raise unknown_name("adapter for an engine", against, [*ENGINES, PLAIN, REFERENCE])
 
 
 def report_of_nodes(

@@ -38,8 +38,10 @@ def dispatchers(bound: parameter.Bound, as_json: bool) -> None:
       bucketize dispatchers --dim N=1..1024
     """
     from bucketize.cli.dispatcher import installed
+    from bucketize.onnx.front import bounded
 
-    symbol = Symbol(bound[0], *bound[1])
+    dim = bounded(*bound)
+    symbol = Symbol(bound[0], dim, dim) if isinstance(dim, int) else dim
     rows = [describe(name, entry.load(), symbol) for name, entry in installed().items()]
     if as_json:
         echo(json.dumps(rows, indent=2))
@@ -49,7 +51,7 @@ def dispatchers(bound: parameter.Bound, as_json: bool) -> None:
 
 def described(row: Mapping[str, Any], symbol: Symbol) -> str:
     """A dispatcher as text."""
-    axis = f"{symbol} in [{symbol.lo}, {symbol.hi or 'inf'}]"
+    axis = f"{symbol} in {symbol.range}"
     return "\n".join(
         [
             fitting(f"{row['name']}  {row['help']}"),
@@ -87,11 +89,15 @@ def describe(name: str, dispatcher: Any, symbol: Symbol) -> dict[str, Any]:
 
 def example(dispatcher: Any, symbol: Symbol) -> Any:
     """The buckets of one axis, or why there are none."""
+    from bucketize.dispatch.bucket import clip
+
     try:
         answer = dispatcher({"data": (symbol,)})
     except BucketizeError as e:
         return str(e)
-    return answer["data"][0] if isinstance(answer, Mapping) else [str(box) for box in answer]
+    if not isinstance(answer, Mapping):
+        return [str(box) for box in answer]
+    return [kept for each in answer["data"][0] if (kept := clip(each, symbol)) is not None]
 
 
 def shown(buckets: Any) -> str:
