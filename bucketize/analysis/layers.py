@@ -60,10 +60,10 @@ def engine_layers(
     engine_of(engine)
     path = Path(model)
     try:
-        events, made = _events(path, inputs, threads, repetitions + 1)
+        events, written = _events(path, inputs, threads, repetitions + 1)
     except Exception as e:  # whatever the engine raises
         raise EngineError(f"{engine} does not run {path.name}: {e}") from e
-    frame = _frame(events, _writers(path), made)
+    frame = _frame(events, _writers(path), written)
     timed = frame[frame["call"] > 1]  # the first is colder than those that follow
     each = timed.groupby(["call", "name", "op"], sort=False)["time_s"].sum()
     medians = each.groupby(["name", "op"], sort=False).median()
@@ -96,7 +96,7 @@ def _writers(model: Path) -> dict[str, str]:
 
 
 def _frame(
-    events: list[dict[str, Any]], writers: Mapping[str, str], made: Mapping[str, str]
+    events: list[dict[str, Any]], writers: Mapping[str, str], written: Mapping[str, str]
 ) -> pd.DataFrame:
     """The kernels in the order in which they ran, with the number of their call."""
     begun = sorted(e["ts"] for e in events if e["name"] == "model_run")
@@ -104,7 +104,7 @@ def _frame(
     rows = [
         {
             "call": bisect_right(begun, e["ts"]),
-            "name": _name(e["name"].removesuffix(KERNEL), writers, made),
+            "name": _name(e["name"].removesuffix(KERNEL), writers, written),
             "op": e["args"]["op_name"],
             "time_s": e["dur"] / 1e6,
         }
@@ -113,9 +113,9 @@ def _frame(
     return pd.DataFrame(rows, columns=["call", "name", "op", "time_s"])
 
 
-def _name(name: str, writers: Mapping[str, str], made: Mapping[str, str]) -> str:
+def _name(name: str, writers: Mapping[str, str], written: Mapping[str, str]) -> str:
     """The node's name, without what the engine put to it, or that of what it writes as well."""
     plain = name.removeprefix(FUSED)
     if plain in writers.values():
         return plain
-    return writers.get(plain.removesuffix(BLOCKED), writers.get(made.get(name, ""), plain))
+    return writers.get(plain.removesuffix(BLOCKED), writers.get(written.get(name, ""), plain))
