@@ -38,6 +38,8 @@ def bound(text: str) -> Bound:
     top = int(lo) if not dots else int(hi) if hi else None
     if top is not None and top < int(lo):
         raise click.BadParameter(f"{text!r} is empty: {lo} exceeds {top}")
+    if step and (not int(step) or (top is not None and top // int(step) * int(step) < int(lo))):
+        raise click.BadParameter(f"{text!r} is empty: it holds no multiple of {step}")
     return symbol, ((int(lo), top, int(step)) if step else (int(lo), top))
 
 

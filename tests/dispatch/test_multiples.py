@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import numpy as np
 import onnxruntime
 import pytest
@@ -80,6 +81,9 @@ def test_bounds_that_are_none(ends: tuple[int, ...]) -> None:
 def test_on_the_command_line() -> None:
     assert bound("S=8..64:8") == ("S", (8, 64, 8))
     assert bound("S=8..:8") == ("S", (8, None, 8))
+    for option in ("S=9..15:8", "S=8..64:0"):
+        with pytest.raises(click.BadParameter, match="is empty: it holds no multiple of"):
+            bound(option)
 
 
 def test_a_narrower_symbol_keeps_its_step() -> None:

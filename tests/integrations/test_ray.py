@@ -143,16 +143,19 @@ def slow(program: Path, place: Path) -> Callable[[], bucketize.Executable]:
 
     def opened() -> bucketize.Executable:
         exe = bucketize.load(program)
-        run_many = exe.run_many
 
-        def slowly(requests: Any) -> Any:
-            (place / f"{os.getpid()}.runs").touch()
-            time.sleep(0.2)
-            while not (place / "go").exists():
-                time.sleep(0.01)
-            return run_many(requests)
+        def slowly(call: Callable[..., Any]) -> Callable[..., Any]:
+            def run(*requests: Any, **feed: Any) -> Any:
+                (place / f"{os.getpid()}.runs").touch()
+                time.sleep(0.2)
+                while not (place / "go").exists():
+                    time.sleep(0.01)
+                return call(*requests, **feed)
 
-        exe.run_many = slowly  # type: ignore[method-assign,assignment]
+            return run
+
+        # of one request, and of several: what the queue asks for
+        exe.run, exe.stream_many = slowly(exe.run), slowly(exe.stream_many)  # type: ignore[method-assign]
         (place / f"{os.getpid()}.is").touch()
         return exe
 
