@@ -83,6 +83,35 @@ def against(of: ModelReport) -> PageSection:
     return PageSection("against", title, text, parts)
 
 
+BEST = [
+    Head("function", "clone", "code"),
+    Head("layer", "layer", "name"),
+    Head("template", "kernel", "code"),
+    Head("schedule", "schedule", "schedule"),
+    Head("relative", "of the default", "ratio"),
+    Head("latency_s", "time", "seconds"),
+    Head("tried", "tried", "count"),
+    Head("failed", "failed", "count"),
+]
+VERDICTS = [
+    Head("function", "clone", "code"),
+    Head("chosen", "tuned kernels", "count"),
+    Head("arrangement", "arrangement", "prose"),
+    Head("ratio", "of the default", "ratio"),
+    Head("ratio_low", "95 % from", "ratio"),
+    Head("ratio_high", "to", "ratio"),
+]
+COURSE = [
+    Head("function", "clone", "code"),
+    Head("op", "operators", "code"),
+    Head("step", "step", "count"),
+    Head("source", "proposed by"),
+    Head("relative", "of the default", "ratio"),
+    Head("best", "best so far", "ratio"),
+]
+"""The columns of what a search came to."""
+
+
 def search(of: ModelReport) -> PageSection:
     """The course of the search."""
     title = "How schedules were found"
@@ -95,41 +124,15 @@ def search(of: ModelReport) -> PageSection:
         return PageSection(
             "search", title, wanted=f"The log has no trial of {of.name}, but of {others}."
         )
-    best = [
-        Head("function", "clone", "code"),
-        Head("layer", "layer", "name"),
-        Head("template", "kernel", "code"),
-        Head("schedule", "schedule", "schedule"),
-        Head("relative", "of the default", "ratio"),
-        Head("latency_s", "time", "seconds"),
-        Head("tried", "tried", "count"),
-        Head("failed", "failed", "count"),
-    ]
-    verdicts = [
-        Head("function", "clone", "code"),
-        Head("chosen", "tuned kernels", "count"),
-        Head("arrangement", "arrangement", "prose"),
-        Head("ratio", "of the default", "ratio"),
-        Head("ratio_low", "95 % from", "ratio"),
-        Head("ratio_high", "to", "ratio"),
-    ]
-    course = [
-        Head("function", "clone", "code"),
-        Head("op", "operators", "code"),
-        Head("step", "step", "count"),
-        Head("source", "proposed by"),
-        Head("relative", "of the default", "ratio"),
-        Head("best", "best so far", "ratio"),
-    ]
     parts: list[Picture | Sheet] = [
         Picture(
             "The best so far",
             "A line is a kernel of a clone; below 1 it beats the default.",
             charts.search(),
-            Sheet("Schedules, in the order tried.", frame, course),
+            Sheet("Schedules, in the order tried.", frame, COURSE),
         ),
-        Sheet("What they bought each clone, timed in it.", of.frames["confirmed"], verdicts),
-        Sheet("The best schedule of each task.", of.frames["best"], best),
+        Sheet("What they bought each clone, timed in it.", of.frames["confirmed"], VERDICTS),
+        Sheet("The best schedule of each task.", of.frames["best"], BEST),
     ]
     tasks = several(len(of.frames["best"]), "task")
     text = (
