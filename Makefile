@@ -93,12 +93,16 @@ COUNTING = end='\n'; test -t 1 && end='\r'; \
 	(s=0; while sleep 1 && kill -0 $$$$ 2>/dev/null; do s=$$((s + 1)); printf "  %s packages, %s s $$end" \
 	"$$(ls -d $(VENV)/lib/python*/site-packages/*.dist-info 2>/dev/null | wc -l)" $$s; done) &
 
+# Not compiled before it is imported: tests of packages, what few import or none, and torch, with files of other Pythons.
+LEFT = /tests?/|/torch/|/(debugpy|fontTools|huggingface_hub|mypy|mypyc|pip|setuptools)/
+
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"bucketize needs Python >= 3.11; $(PYTHON) is {sys.version.split()[0]} (try: make PYTHON=python3.12)")'
 	@test -x $(BIN)/python || { echo "making $(VENV) ..."; $(PYTHON) -m venv $(VENV); }
 	@echo "installing into $(VENV): some hundred megabytes the first time"
+	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --upgrade pip # an old one takes twice as long for what follows
 	@$(COUNTING) $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check --editable ./runtime --editable '.[test]'
-	@$(COUNTING) $(BIN)/python -m compileall -qq -j 0 -x '/tests?/|/torch/' $(VENV)/lib # pip would use one core, and take the packages' tests too; torch has files of other Pythons
+	@$(COUNTING) $(BIN)/python -m compileall -qq -j 0 -x '$(LEFT)' $(VENV)/lib # pip would use one core, and take all
 	@printf '%-40s\n' "installed: $(BIN)/bucketize"
 	@touch $@
 

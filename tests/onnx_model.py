@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from onnx import parser
+from onnx.reference.ops import op_pool_common
 
 from bucketize import zoo
 from bucketize.interpret import evaluate_module
@@ -27,6 +33,18 @@ def shallow(name: str) -> onnx.ModelProto:
     if name == "bert-base":
         return bert.encoder(name, 0, layers=2, hidden=768, heads=12)
     return zoo.build(name)
+
+
+@contextmanager
+def without_pools() -> Iterator[None]:
+    """ONNX's own cases are made without what its pools come to: loops over tuples, of seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(op_pool_common, "pool", unpooled)
+        yield
+
+
+def unpooled(padded: Any, shape: Any, kernel: Any, strides: Any, extents: Any, *_, **__) -> Any:
+    return np.zeros((*shape[:2], *extents), padded.dtype)
 
 
 def draw(rng: np.random.Generator, param, sizes):

@@ -22,6 +22,8 @@ from bucketize.ir import Function, Module
 from bucketize.kernel.object import Kernel
 from dispatchers import log_dispatcher
 
+pytestmark = pytest.mark.usefixtures("few_registers")
+
 X = np.linspace(-1, 1, 48, dtype=np.float32).reshape(3, 16)
 
 

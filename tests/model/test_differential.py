@@ -53,8 +53,12 @@ def edges(cuts: Cuts, bounds: dict[str, tuple[int, int]]) -> Iterator[dict[str, 
             yield {**still, name: size}
 
 
+LARGER = ("resnet34", "resnet50", "bert-base")  # of the layers of smaller ones, but more and wider
+EACH = [pytest.param(n, marks=pytest.mark.sweep) if n in LARGER else n for n in CASES]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", EACH)
 def test_equals_onnxruntime(name: str) -> None:
     cuts, bounds = CASES[name]
     model = shallow(name)

@@ -8,8 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import defs
-from onnx.reference.ops import op_pool_common
-from onnx_model import ort_session, parse
+from onnx_model import ort_session, parse, without_pools
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 import bucketize
@@ -29,14 +28,8 @@ PARTS = 8
 
 @functools.cache
 def standard():
-    """What the pools of ONNX come to, loops over Python's tuples, is of no interest here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(op_pool_common, "pool", unpooled)
+    with without_pools():
         return cases()
-
-
-def unpooled(padded, shape, kernel, strides, extents, *_, **__):
-    return np.zeros((*shape[:2], *extents), padded.dtype)
 
 
 @pytest.mark.sweep

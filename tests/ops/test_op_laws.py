@@ -42,7 +42,7 @@ DYNAMIC = [op for op in TABLE if op.reads]
 
 Case = tuple[Sample, dict[str, int], np.random.Generator]
 
-few = settings(max_examples=max(8, settings.default.max_examples // 3))  # there are many operators
+few = settings(max_examples=max(5, settings.default.max_examples // 5))  # there are many operators
 
 
 def over(ops: list[Op]) -> pytest.MarkDecorator:

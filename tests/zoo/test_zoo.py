@@ -17,7 +17,9 @@ SMALL = {
     "bert-mini": ({"B": 1, "S": 1}, {"B": 2, "S": 17}),
     "bert-base": ({"B": 1, "S": 1}, {"B": 2, "S": 7}),
 }
-EACH = [pytest.param(n, marks=pytest.mark.slow) if n == "bert-base" else n for n in zoo.NAMES]
+LARGER = ("resnet34", "resnet50", "bert-base")  # as smaller ones, but for how often and how wide
+MARKS = (pytest.mark.slow, pytest.mark.sweep)
+EACH = [pytest.param(n, marks=MARKS) if n in LARGER else n for n in zoo.NAMES]
 
 
 @pytest.mark.parametrize("name", EACH)
