@@ -2,10 +2,10 @@
 
 A ladder has as many buckets as the budget: powers of two, uniform, percentiles (as many requests
 in each), padding (the same share of padding at most in each). Cover has as few as the models say
-are within 1.1 of the best kernels, and stands beside one planned clone. Along two symbols ladders
-are products. Each is timed at ten sizes that stand for equally many requests, all in turns: what
-stands for it is the mean over these, by that of the planned buckets of its budget, and these by
-one planned clone; the median of several passes with the least and the greatest.
+are within 1.1 of the best kernels. Along two symbols ladders are products. Each is timed at ten
+sizes that stand for equally many requests, all in turns: what stands for it is the mean over
+these, by that of the planned buckets of its budget, and of planned ones and the cover by those of
+the first budget; the median of several passes with the least and the greatest.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from functools import partial
 from itertools import pairwise, product
 
 import click
+import numpy as np
 
 import bucketize
 from benchmarks.figure import Figure
@@ -53,6 +54,18 @@ def of_model(name: str) -> Iterator[tuple[str, Traffic]]:
         found = found.renamed(**{found.symbols[0]: symbol})
         scale = min(1.0, MOST / found.bounds[symbol][1]) if name != "mlp" else 1.0
         yield its, found.scaled(**{symbol: scale})
+    if name == "bert-mini":
+        yield "batches of queries", padded_batches(traffic("queue"), traffic("queries"))
+
+
+def padded_batches(batches: Traffic, lengths: Traffic) -> Traffic:
+    """Batches of a server's queue, each as long as the longest of its texts, which are drawn."""
+    random = np.random.default_rng(0)
+    sizes = np.repeat(batches.sizes[:, 0], batches.requests)
+    texts = np.repeat(lengths.sizes[:, 0], lengths.requests)
+    longest = [int(random.choice(texts, size).max()) for size in sizes]
+    rows, counts = np.unique(np.column_stack([sizes, longest]), axis=0, return_counts=True)
+    return Traffic(("B", "S"), rows, counts)
 
 
 def cuts(name: str, its: Traffic, symbol: str, count: int) -> list[int]:
@@ -73,8 +86,7 @@ def cuts(name: str, its: Traffic, symbol: str, count: int) -> list[int]:
 
 def ladder(name: str, its: Traffic, budget: int) -> list[Bucket]:
     """The buckets of a ladder: along two symbols the first one has the more."""
-    doubled = budget.bit_length() - 1
-    counts = [budget] if len(its.symbols) == 1 else [2 ** -(-doubled // 2), 2 ** (doubled // 2)]
+    counts = (budget,) if len(its.symbols) == 1 else max(grids(budget), key=math.prod)
     sides = []
     for symbol, count in zip(its.symbols, counts, strict=True):
         lo, hi = its.bounds[symbol]
@@ -83,16 +95,23 @@ def ladder(name: str, its: Traffic, budget: int) -> list[Bucket]:
     return [dict(each) for each in product(*sides)]
 
 
+def grids(most: int) -> list[tuple[int, int]]:
+    """Grids of at most so many cells, no higher than wide, the nearest to a square first."""
+    return [(most // high, high) for high in range(math.isqrt(most), 0, -1)]
+
+
 def cover(plans: Sequence[Partition]) -> Partition:
     """The fewest clones whose loss by the best kernels is at most `COVERED`."""
     return next((plan for plan in plans if plan.loss <= COVERED), plans[-1])
 
 
-def sides(mod: Module, its: Traffic) -> tuple[dict[str, Executable], dict[str, str]]:
+def sides(
+    mod: Module, its: Traffic, budgets: Sequence[int]
+) -> tuple[dict[str, Executable], dict[str, str]]:
     """Executables by their buckets, and which of them stands for what at which budget."""
-    plans = [bucketize.partition(mod, its, budget=k, worth=0) for k in BUDGETS]
+    plans = [bucketize.partition(mod, its, budget=k, worth=0) for k in budgets]
     wanted: dict[str, list[Bucket]] = {"cover": list(cover(plans).chosen.buckets)}
-    for budget, plan in zip(BUDGETS, plans, strict=True):
+    for budget, plan in zip(budgets, plans, strict=True):
         wanted[f"planned {budget}"] = list(plan.chosen.buckets)
         for name in ("powers", "uniform", "percentiles", "padding"):
             wanted[f"{name} {budget}"] = ladder(name, its, budget)
@@ -125,28 +144,32 @@ def judged(
     return passes
 
 
-def measured(name: str, its: Traffic) -> Iterator[tuple[str, int, list[float]]]:
+def measured(
+    name: str, its: Traffic, budgets: Sequence[int] = BUDGETS
+) -> Iterator[tuple[str, int, list[float]]]:
     """What each takes by the planned buckets, in each pass; with how many clones."""
     first, second = its.halves()
-    bounds = its.bounds
-    mod = bucketize.from_onnx(zoo.build(name))
-    mod = bucketize.specialise(mod, **FIXED[name], **bounds)
-    executables, keys = sides(mod, first)
+    fixed = {symbol: size for symbol, size in FIXED[name].items() if symbol not in its.symbols}
+    mod = bucketize.specialise(bucketize.from_onnx(zoo.build(name)), **fixed, **its.bounds)
+    executables, keys = sides(mod, first, budgets)
     passes = judged(name, executables, quantiles(second, POINTS))
     for what, key in keys.items():
         is_ladder = not what.startswith(("cover", "planned"))
-        planned = keys[f"planned {what.split()[-1]}"] if is_ladder else keys["planned 1"]
+        planned = keys[f"planned {what.split()[-1] if is_ladder else budgets[0]}"]
         ratios = [taken[key] / taken[planned] for taken in passes]
         yield what, len(executables[key].program.clones), ratios
 
 
 @click.command()
 @click.option("-m", "--model", "models", multiple=True, type=click.Choice(MODELS), help="All.")
-def main(models: Sequence[str]) -> None:
+@click.option(
+    "--budget", "budgets", multiple=True, type=click.IntRange(1), default=BUDGETS, show_default=True
+)
+def main(models: Sequence[str], budgets: Sequence[int]) -> None:
     """Print a row for each ladder, budget, traffic and model."""
     for name in models or MODELS:
         for called, its in of_model(name):
-            for what, clones, ratios in measured(name, its):
+            for what, clones, ratios in measured(name, its, budgets):
                 middle, low, high = statistics.median(ratios), min(ratios), max(ratios)
                 row = f"{name}, {called}, {what}, {clones} clones"
                 click.echo(f"{row}: {middle:.3f} ({low:.3f} to {high:.3f})")
