@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from bucketize.call import check_sizes, refusal
 from bucketize.ir import Const
+from bucketize.kernel.cost import model_of
 from bucketize.kernel.cost import seconds as seconds_of
-from bucketize.kernel.cost import seconds_at
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.program.instruction import Call, Compute, KernelCall, Refuse, RunSegment
 from bucketize.program.path import way
@@ -142,7 +142,7 @@ class _Costs:
         taken: dict[tuple[Hashable, int], float] = {}
         for key, (call, cold, sizes) in self._asked.items():
             at = list(sizes.values()), self._program.target, cold, self._threads
-            each = seconds_at(call.workload, call.implementation, *at).tolist()
+            each = model_of(call.workload, call.implementation).seconds_at(*at).tolist()
             taken.update(((key, i), s) for i, s in zip(sizes, each, strict=True))
         yield from (None if asked is None else taken[asked] for asked in self._order)
 

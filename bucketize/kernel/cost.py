@@ -35,7 +35,7 @@ class CostModel:
     def seconds_at(
         self, points: Sequence[Sizes], target: Target, cold_bytes: int = 0, threads: int = 1
     ) -> Floats:
-        """As `seconds_at`."""
+        """The same at many sizes: seconds of each, in order."""
         its = [self.schedule], Points(points), target, cold_bytes, threads
         return _taken(self.cost, self.work, *its)[:, 0]
 
@@ -93,18 +93,6 @@ def seconds(
     return model_of(workload, implementation).seconds(sizes, target, cold_bytes, threads)
 
 
-def seconds_at(
-    workload: Workload,
-    implementation: Implementation,
-    points: Sequence[Sizes],
-    target: Target,
-    cold_bytes: int = 0,
-    threads: int = 1,
-) -> Floats:
-    """The same at many sizes: seconds of each, in order."""
-    return model_of(workload, implementation).seconds_at(points, target, cold_bytes, threads)
-
-
 def seconds_over(
     workload: Workload,
     implementations: Sequence[Implementation],
@@ -122,13 +110,10 @@ def seconds_over(
 
     """
     taken = np.empty((len(points), len(implementations)))
-    cold = usual_bytes(target)
-    done = work(workload).total
+    its = points, target, usual_bytes(target), threads
     for template in dict.fromkeys(i.template for i in implementations):
         places = [k for k, i in enumerate(implementations) if i.template == template]
-        cost = TEMPLATES[template].cost
-        if cost is None:
-            raise KernelError(f"{template} has no model of what it takes")
+        model = model_of(workload, implementations[places[0]])
         schedules = [implementations[k].schedule for k in places]
-        taken[:, places] = _taken(cost(workload), done, schedules, points, target, cold, threads)
+        taken[:, places] = _taken(model.cost, model.work, schedules, *its)
     return taken

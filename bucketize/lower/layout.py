@@ -228,10 +228,6 @@ def _turned_axes(attrs: Attrs) -> Attrs:
     return {"axes": tuple(AXIS[a] for a in attrs["axes"])}
 
 
-def _turned_pads(attrs: Attrs) -> Attrs:
-    return {"pads": tuple(attrs["pads"][a] for a in to_nhwc(4))}
-
-
 def _concat(to: Layouts, b: Binding) -> bool:
     if len(b.out.type.axes) != 4 or not any(a in to.nhwc for a in b.args):
         return False
@@ -264,7 +260,7 @@ RULES: dict[object, Rule] = {
     reshape: _reshape,
     transpose: _transpose,
     strided_slice: _turned(_turned_axes),
-    pad: _turned(_turned_pads),
+    pad: _turned(lambda attrs: {"pads": tuple(attrs["pads"][a] for a in to_nhwc(4))}),
     # along height and width, which are in the same order in both layouts
     resize: _turned(lambda attrs: _turned_axes(attrs) if {*attrs["axes"]} <= {2, 3} else None),
     grid_sample: _turned(_channels_last),

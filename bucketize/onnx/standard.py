@@ -57,9 +57,9 @@ def _check_counts(schema: defs.OpSchema, node: NodeProto) -> None:
 
 def check_dtypes(schema: defs.OpSchema | None, inputs: Sequence[Atom | None]) -> None:
     """Raise Unsupported for an operand of a dtype that the standard does not allow there."""
-    allowed = () if schema is None else _allowed(schema.name, schema.since_version, schema.domain)
+    allowed = () if schema is None else dtypes_of(schema.name, schema.since_version, schema.domain)
     for i, atom in enumerate(inputs if allowed else ()):
-        kinds = allowed[min(i, len(allowed) - 1)]  # the last may stand for several
+        kinds = allowed[min(i, len(allowed) - 1)]
         if atom is not None and type_name(atom.type) not in kinds:
             raise Unsupported(f"input {i} is {atom.type}, which ONNX does not allow there")
 
@@ -93,9 +93,9 @@ def _first_versions() -> dict[tuple[str, str], int]:
 
 
 @functools.cache
-def _allowed(op_type: str, opset: int, name: str) -> tuple[frozenset[str], ...]:
-    """The types that each operand may have."""
-    return tuple(frozenset(i.types) for i in defs.get_schema(op_type, opset, name).inputs)
+def dtypes_of(op_type: str, opset: int, domain: str = "") -> tuple[frozenset[str], ...]:
+    """The types that each operand may have; the last may stand for several."""
+    return tuple(frozenset(i.types) for i in defs.get_schema(op_type, opset, domain).inputs)
 
 
 # --- functions that operators stand for ----------------------------------------------------------

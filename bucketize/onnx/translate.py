@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, defs
 
@@ -63,20 +63,13 @@ Postpone: TypeAlias = Callable[["Translation", NodeProto, "ImportScope"], Result
 SHORT_WEIGHTS = "; a run could convert it, if weights were float32"
 
 
-class Fault(NamedTuple):
-    """Why nodes of an operator are not supported."""
-
-    op_type: str
-    reason: str
-
-
+@dataclass
 class ImportScope:
     """The values by name of a graph or function, where to emit, and which names are read."""
 
-    def __init__(self, values: Values, builder: Builder, used: set[str]) -> None:
-        self.values = values
-        self.builder = builder
-        self.used = used
+    values: Values
+    builder: Builder
+    used: set[str]
 
 
 @dataclass
@@ -91,7 +84,8 @@ class Translation:
     precision: str
     weights: str
     functions: Mapping[Key, FunctionProto] = field(default_factory=dict)
-    faults: dict[Fault, list[str]] = field(default_factory=dict)
+    faults: dict[str, list[str]] = field(default_factory=dict)
+    """The nodes that are not supported, by the operator and why."""
     path: tuple[str, ...] = ()
     calls: tuple[Key, ...] = ()
     count: Iterator[int] = field(default_factory=itertools.count)
@@ -160,10 +154,7 @@ class Translation:
 
     def told(self) -> list[str]:
         """What is not supported, and which nodes that is, for each reason."""
-        return [
-            f"{fault.op_type}: {fault.reason} ({', '.join(nodes)})"
-            for fault, nodes in self.faults.items()
-        ]
+        return [f"{fault} ({', '.join(nodes)})" for fault, nodes in self.faults.items()]
 
     def _convert_all(self, nodes: Iterable[NodeProto], scope: ImportScope) -> None:
         """Add to the values what the nodes make, one after the other."""
@@ -198,7 +189,7 @@ class Translation:
             return results
 
     def _refuse(self, node: NodeProto, reason: str) -> None:
-        self.faults.setdefault(Fault(self._op_type(node), reason), []).append(self.title(node))
+        self.faults.setdefault(f"{self._op_type(node)}: {reason}", []).append(self.title(node))
 
     def results(self, node: NodeProto, scope: ImportScope) -> Results:
         """What the node makes; raises what keeps it from being converted."""

@@ -23,14 +23,12 @@ def _unique_shapes(x: Shape, axis: int, count: Dim) -> Shapes:
     return (*x[:axis], count, *x[axis + 1 :]), (count,), (x[axis],), (count,)
 
 
-def _unique_run(x: Array, *, axis: int, sorted: bool) -> Shapes:  # noqa: ARG001
-    return _unique_shapes(x.shape, axis, np.unique(x, axis=axis).shape[axis])
-
-
 @op(
     results=4,
     shape=lambda x, *, axis, **_: _unique_shapes(x, axis, ANY),
-    shape_from_values=_unique_run,
+    shape_from_values=lambda x, *, axis, **_: _unique_shapes(
+        x.shape, axis, np.unique(x, axis=axis).shape[axis]
+    ),
     dtype=lambda x, **_: (x, *[np.dtype(np.int64)] * 3),
     padding=unsafe,
     example="int64[N] in [0, 3) {axis=0}; int64[2, N] in [0, 2) {axis=1, sorted=False}",

@@ -208,13 +208,9 @@ def unsqueeze(x: Array, *, axes: tuple[int, ...]) -> Array:
     return np.expand_dims(x, axes)
 
 
-def _broadcast_to_padding(arg: int, axis: int, x: Shape, *, shape: Shape) -> Padding:
-    return broadcast_padding(arg, axis, x, shape)
-
-
 @op(
     shape=lambda x, shape: broadcast_shapes(x, check_extents(shape)),
-    padding=_broadcast_to_padding,
+    padding=lambda arg, axis, x, *, shape: broadcast_padding(arg, axis, x, shape),
     value=True,
     movement=Movement.WHOLE,
     total=True,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import KeysView
+from dataclasses import replace
 
-from bucketize.ir import Atom, Binding, Builder, Env, Function, blocks_of, copy_binding, map_blocks
+from bucketize.ir import Atom, Binding, Function, blocks_of, copy_block, map_blocks
 
 
 def dead_code(fn: Function) -> Function:
@@ -16,12 +17,8 @@ def _sweep(fn: Function) -> Function:
     live = live_bindings(fn)
     if len(live) == len(fn.body):
         return fn
-    out = Builder()
-    env: Env = {}
-    for b in fn.body:
-        if b in live:
-            copy_binding(out, b, env)
-    return out.function(fn.name, fn.params, [env.get(r, r) for r in fn.results])
+    kept = tuple(b for b in fn.body if b in live)
+    return copy_block(replace(fn, body=kept), {}, fn.params)
 
 
 def live_bindings(fn: Function) -> set[Binding]:

@@ -474,26 +474,23 @@ def bounds(dim: Dim) -> Bounds:
 
 def symbols(dim: Dim) -> KeysView[Symbol]:
     """The symbols that `dim` is made of: a set, but in the same order in every process."""
-    return dict.fromkeys(_symbols(dim)).keys()
-
-
-def _symbols(dim: Dim | Term) -> Iterator[Symbol]:
-    if isinstance(dim, Symbol):
-        yield dim
-    elif isinstance(dim, Expr | Term):
-        inner = dim.args if isinstance(dim, Term) else (a for m, _ in dim.terms for a in m)
-        for each in inner:
-            yield from _symbols(each)
+    return dict.fromkeys(a for a in _atoms(dim) if isinstance(a, Symbol)).keys()
 
 
 def terms_of(dim: Dim) -> Iterator[Term]:
     """The terms that `dim` is made of, those inside of others, too."""
-    if isinstance(dim, Expr):
+    return (a for a in _atoms(dim) if isinstance(a, Term))
+
+
+def _atoms(dim: Dim) -> Iterator[Atom]:
+    if isinstance(dim, Symbol):
+        yield dim
+    elif isinstance(dim, Expr):
         for atom in (a for monomial, _ in dim.terms for a in monomial):
+            yield atom
             if isinstance(atom, Term):
-                yield atom
                 for inner in atom.args:
-                    yield from terms_of(inner)
+                    yield from _atoms(inner)
 
 
 def minimum(a: Dim, b: Dim) -> Dim:

@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from bucketize.kernel.emit.math import exp
 from bucketize.kernel.emit.vector import FLOAT_BYTES, Size, Values, Writer
-from bucketize.kernel.gemm.epilogue import TRUTHS, Epilogue, Operand
+from bucketize.kernel.gemm.epilogue import Epilogue
 
 Each: TypeAlias = Callable[[Size, "ir.Value | None"], ir.Value]
 """A vector at an index, where a mask is on."""
@@ -63,7 +63,7 @@ class Weights:
         kinds = self.epilogue.operands
 
         def operand(n: int) -> ir.Value:
-            return _operand(w, kinds[n], operands[n], i, mask)
+            return kinds[n].load(w, operands[n], i, mask)
 
         value = self.epilogue.write(w, w.load(at), operand)
         if mask is not None:
@@ -75,13 +75,6 @@ class Weights:
 def clear(w: Writer, row: ir.Value, first: Size, last: Size) -> None:
     """Weights of a row become 0."""
     w.loop(first, last, lambda i, _: w.store(w.number(0), w.item(row, i)), step=w.lanes)
-
-
-def _operand(w: Writer, kind: Operand, place: ir.Value, i: Size, mask: ir.Value | None) -> ir.Value:
-    """A vector of an operand of a row."""
-    if kind.held == TRUTHS:
-        return w.load_truths(w.at(place, i), mask) if kind.columns else w.splat_truth(place)
-    return w.load(w.item(place, i), mask) if kind.columns else w.load_splat(place)
 
 
 def _first(w: Writer, x: ir.Value) -> ir.Value:

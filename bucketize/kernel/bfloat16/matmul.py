@@ -23,7 +23,8 @@ MATRIX = 2  # its rank
 def pairs(stack: Array, width: int) -> Array:
     """Matrices [count, depth, columns] of bfloat16 in panels of pairs, each as 32 bits."""
     count, depth, columns = stack.shape
-    apart = stack.view(np.uint16).reshape(count, depth // PAIR, PAIR, columns).astype(np.uint32)
+    whole = np.ascontiguousarray(stack).view(np.uint16)
+    apart = whole.reshape(count, depth // PAIR, PAIR, columns).astype(np.uint32)
     return matmul.panels(apart[:, :, 0] | apart[:, :, 1] << 16, width, np.uint32)
 
 

@@ -178,7 +178,7 @@ class WindowFunction:
             kind = self.form.epilogue.operands[i]
             step = self.block.word(f"e{i}_pixel") if kind.rows else 0
             there = w.at(at[f"e{i}"], w.mul(step, t))
-            return w.load(w.item(there, v * w.lanes), mask) if kind.columns else w.load_splat(there)
+            return kind.load(w, there, v * w.lanes, mask)
 
         done = self.form.epilogue.write(w, value, operand)
         w.store(done, w.item(w.at(at["c"], w.mul(self.pixel, t)), v * w.lanes), mask)

@@ -8,6 +8,7 @@ is read from zeros.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
@@ -219,7 +220,13 @@ def pitched(workload: Workload) -> frozenset[int]:
     return frozenset({-1, *range(len(workload.body.params))} - {weights_of(workload)})
 
 
-def _packing(workload: Workload, schedule: Schedule, index: int) -> Packing | None:
+def packing(
+    workload: Workload,
+    schedule: Schedule,
+    index: int,
+    panels: Callable[[Array, int], Array] = matmul.panels,
+    as_pairs: str = "",
+) -> Packing | None:
     """Weights OIHW as [group, panel, height, width, channels in, channels out of the panel]."""
     if index != weights_of(workload):
         return None
@@ -228,9 +235,9 @@ def _packing(workload: Workload, schedule: Schedule, index: int) -> Packing | No
     def pack(value: Array) -> Array:
         stack = channels_out_last(value, groups)
         depth, columns = math.prod(stack.shape[1:4]), stack.shape[4]
-        return matmul.panels(stack.reshape(groups, depth, columns), width)
+        return panels(stack.reshape(groups, depth, columns), width)
 
-    return Packing(f"windows in {groups} groups, panels of {width}", pack)
+    return Packing(f"windows in {groups} groups, panels of {width}{as_pairs}", pack)
 
 
 TEMPLATE = Template(
@@ -241,7 +248,7 @@ TEMPLATE = Template(
     legal=lambda _, schedule, target: unfit(schedule, target),
     source=lambda workload, schedule, target: source(_form(workload, schedule, target)),
     launch=_launch,
-    packing=_packing,
+    packing=packing,
     cost=_extents,
     pitched=pitched,
 )

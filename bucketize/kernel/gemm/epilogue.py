@@ -16,7 +16,7 @@ from llvmlite import ir
 
 from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel.emit import expression
-from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.emit.vector import Size, Writer
 from bucketize.kernel.workload import Workload
 from bucketize.ops.rounding import FORMATS, PLAIN
 from bucketize.types import AnyDim, Dim, Type
@@ -50,6 +50,12 @@ class Operand:
     def columns(self) -> bool:
         """Whether it varies from column to column."""
         return self.kind in ("full", "column")
+
+    def load(self, w: Writer, row: ir.Value, i: Size, mask: ir.Value | None) -> ir.Value:
+        """A vector of it from column `i` of a row on; where the mask is off, no access."""
+        if self.held == TRUTHS:
+            return w.load_truths(w.at(row, i), mask) if self.columns else w.splat_truth(row)
+        return w.load(w.item(row, i), mask) if self.columns else w.load_splat(row)
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,16 @@ parallel axis counts (batch entry, panel, tile), the last one fastest.
 from __future__ import annotations
 
 import functools
-from dataclasses import fields
 from typing import Any, TypeAlias
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.module import kernel_source
-from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE, WORD, WORD_BYTES, Size, Values, Writer
+from bucketize.kernel.emit.module import form_source
+from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, WORD_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.level import offsets
 from bucketize.kernel.gemm.microkernel import TileForm, multiply_add
-from bucketize.kernel.gemm.store import Words
+from bucketize.kernel.gemm.store import Words, put_ahead
 from bucketize.kernel.gemm.tiles import Tiles
 
 CHUNK = 16
@@ -34,8 +33,7 @@ def kept_bytes(form: TileForm) -> int:
 
 def source(form: TileForm) -> str:
     """The text of the kernel of this form."""
-    values = {f.name: getattr(form, f.name) for f in fields(form)}
-    return kernel_source(__name__, values | {"epilogue": form.epilogue.plain})
+    return form_source(__name__, form)
 
 
 def emit(w: Writer, block: ir.Value, /, *, epilogue: tuple[Any, Any], **form: Any) -> None:
@@ -291,25 +289,12 @@ class _ProductLoops:
             self.put_place(bases, self.first_row(i), panel)
             kept = w.at(self.block.pointer("workspace"), w.mul(w.sub(i, lo), slot))
             self.frame.put("partial", kept)
-            self.put_ahead(b, w.sub(i, lo), w.sub(hi, lo), bytes_)
+            before, tiles = w.sub(i, lo), w.sub(hi, lo)
+            if form.packed:
+                alone = put_ahead(w, self.frame, b, bytes_, before, tiles)
+                if form.streams:  # the processor fetches ahead, too, but not beyond a page's end
+                    self.frame.put("alone", w.builder.zext(alone, WORD))
             self.tiles.call(w, height, self.memory, self.frame.memory)
             return cursor
 
         w.loop(lo, hi, tile, self.cursor(bases["a"], self.first_row(lo)))
-
-    def put_ahead(self, b: ir.Value, tile: Size, tiles: Size, bytes_: Size) -> None:
-        """Tell the tile which part of what follows its part of B it is to fetch.
-
-        The tiles share what comes next. One that is alone reads B as a stream, and fetches ahead
-        for itself: the processor would, too, but never beyond the end of a page.
-        """
-        if not self.form.packed:
-            return
-        w = self.w
-        lines = w.ceildiv(w.ceildiv(bytes_, LINE), tiles)
-        done = w.mul(w.mul(tile, lines), LINE)
-        alone = w.compare(tiles, "==", 1)
-        self.frame.put("ahead", w.at(b, w.add(bytes_, done)))
-        self.frame.put("lines", w.builder.select(alone, w.word(0), w.word(lines)))
-        if self.form.streams:
-            self.frame.put("alone", w.builder.zext(alone, WORD))

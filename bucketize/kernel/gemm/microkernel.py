@@ -19,7 +19,7 @@ from bucketize.kernel.emit.dot import dot_bfloat16
 from bucketize.kernel.emit.vector import BIT, FLOAT_BYTES, LINE, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.schedule import Tile
-from bucketize.kernel.gemm.store import Store, Words
+from bucketize.kernel.gemm.store import Store, Words, block_names
 from bucketize.ops.rounding import FORMATS
 
 Turn: TypeAlias = Callable[[ir.Value, Values], Values]
@@ -118,8 +118,7 @@ class TileForm(Tile):
     @property
     def block_names(self) -> tuple[str, ...]:
         """The words of the kernel's argument block."""
-        inputs = (f"in{i}" for i in range(self.inputs))
-        return ("out", *inputs, "workspace", "begin", "end", *self.dims)
+        return block_names(self.inputs, self.dims)
 
     @property
     def frame_names(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Protocol
 from llvmlite import ir
 
 from bucketize.kernel.emit.dot import as_bfloat16
-from bucketize.kernel.emit.vector import POINTER, WORD, WORD_BYTES, Size, Values, Writer
+from bucketize.kernel.emit.vector import LINE, POINTER, WORD, WORD_BYTES, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.ops.rounding import PLAIN
 
@@ -50,6 +50,21 @@ def put_rows(w: Writer, frame: Words, a: ir.Value, step: Size, height: ir.Value)
 
     (behind,) = w.loop(0, height, row, [a])
     return behind
+
+
+def put_ahead(
+    w: Writer, frame: Words, b: ir.Value, bytes_: Size, tile: Size, tiles: Size
+) -> ir.Value:
+    """Tell a tile of a product which part of what follows its part of B it is to fetch.
+
+    The tiles share what comes next. One that is alone, which is given, reads B as a stream.
+    """
+    lines = w.ceildiv(w.ceildiv(bytes_, LINE), tiles)
+    done = w.mul(w.mul(tile, lines), LINE)
+    alone = w.compare(tiles, "==", 1)
+    frame.put("ahead", w.at(b, w.add(bytes_, done)))
+    frame.put("lines", w.builder.select(alone, w.word(0), w.word(lines)))
+    return alone
 
 
 class StoreForm(Protocol):
@@ -112,11 +127,9 @@ class Store:
         w = self.w
 
         def operand(i: int) -> ir.Value:
-            kind = self.form.epilogue.operands[i]
-            at = (
-                w.at(self.operands[i], w.mul(row, self.steps[i])) if kind.rows else self.operands[i]
-            )
-            return w.load(w.item(at, column), mask) if kind.columns else w.load_splat(at)
+            kind, at = epilogue.operands[i], self.operands[i]
+            at = w.at(at, w.mul(row, self.steps[i])) if kind.rows else at
+            return kind.load(w, at, column, mask)
 
         epilogue = self.form.epilogue
         done = epilogue.write(w, value, operand)

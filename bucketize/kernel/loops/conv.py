@@ -159,10 +159,6 @@ def _pack_here(s: Source, workload: Workload, kind: str) -> None:
         s(f"b[((g * taps + x) * inner + k) * outer + t] = x1[{at}]")
 
 
-def _packed_groups(workload: Workload) -> int:
-    return 1 if _is_depthwise(workload) else int(workload.anchor.attrs["groups"])
-
-
 def channels_out_last(value: Array, groups: int) -> Array:
     """Weights OIHW as [group, height, width, channel in, channel out]: a view."""
     out, *others = value.shape
@@ -172,7 +168,8 @@ def channels_out_last(value: Array, groups: int) -> Array:
 def _packing(workload: Workload, _: Schedule, index: int) -> Packing | None:
     if index != _weights(workload):
         return None
-    groups, dtype = _packed_groups(workload), _summed(workload)
+    groups = 1 if _is_depthwise(workload) else int(workload.anchor.attrs["groups"])
+    dtype = _summed(workload)
     return Packing(
         f"channels out last in {groups} groups",
         lambda value: np.ascontiguousarray(channels_out_last(value, groups), dtype),

@@ -76,11 +76,13 @@ def _gather_launch(workload: Workload, shapes: Shapes) -> Launch:
     return _checked((x[axis], product(indices), product(x[axis + 1 :])), shapes)
 
 
-def _gather_counts(_: Workload, at: LoopCounts) -> Counts:
-    return {"row": at.extent / max(at.dims[-1], 1)}
-
-
-GATHER = loop_template("gather", takes(gather), _gather_source, _gather_launch, _gather_counts)
+GATHER = loop_template(
+    "gather",
+    takes(gather),
+    _gather_source,
+    _gather_launch,
+    lambda _, at: {"row": at.extent / max(at.dims[-1], 1)},
+)
 
 
 # --- elements ------------------------------------------------------------------------------------

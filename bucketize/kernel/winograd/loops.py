@@ -18,7 +18,7 @@ from llvmlite import ir
 from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE, WORD, Size, Values, Writer
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.schedule import tallest
-from bucketize.kernel.gemm.store import Words, put_rows
+from bucketize.kernel.gemm.store import Words, put_ahead, put_rows
 from bucketize.kernel.gemm.tiles import Tiles
 from bucketize.kernel.winograd.input import DIMS, Axes, Data, Pair, WinogradForm
 from bucketize.kernel.winograd.output import Results
@@ -171,19 +171,10 @@ class _Products:
             v, m = at
             height = w.word(w.add(low, w.builder.zext(w.compare(i, "<", tall), WORD)))
             frame.put("c", m)
-            self.put_ahead(weights, units, i, tiles)
+            bytes_ = w.mul(units, form.width * FLOAT_BYTES)
+            put_ahead(w, frame, weights, bytes_, i, tiles)
             after = put_rows(w, frame, v, self.d["v_row"], height)
             self.tiles.call(w, height, self.block.memory, frame.memory)
             return [after, w.item(m, w.mul(height, form.width))]
 
         w.loop(0, tiles, tile, [v, m])
-
-    def put_ahead(self, weights: ir.Value, units: Size, tile: Size, tiles: Size) -> None:
-        """Tell the tile its share of the next element's weights, as `macrokernel` does."""
-        w = self.w
-        bytes_ = w.mul(units, self.form.width * FLOAT_BYTES)
-        lines = w.ceildiv(w.ceildiv(bytes_, LINE), tiles)
-        done = w.mul(w.mul(tile, lines), LINE)
-        alone = w.compare(tiles, "==", 1)
-        self.frame.put("ahead", w.at(weights, w.add(bytes_, done)))
-        self.frame.put("lines", w.builder.select(alone, w.word(0), w.word(lines)))

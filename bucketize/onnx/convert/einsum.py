@@ -47,7 +47,7 @@ def _parsed(n: Node, equation: str) -> tuple[list[Labelled], str]:
     if len(names) != len(n.inputs) or not all(map(TERM.fullmatch, (*names, out))):
         raise Unsupported(f"the equation {equation!r} of {len(n.inputs)} operands")
     terms = [_labelled(x, name) for x, name in zip(n.operands, names, strict=True)]
-    widest = max((_broadcast(t.letters) for t in terms), key=len)
+    widest = max(("".join(c for c in t.letters if c in ANY_AXES) for t in terms), key=len)
     if not arrow:
         letters = "".join(names).replace(".", "")
         out = "..." + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
@@ -63,10 +63,6 @@ def _labelled(x: Atom, name: str) -> Labelled:
     if not 0 <= more <= (len(ANY_AXES) if "..." in name else 0):
         raise Unsupported(f"{name!r} for {x.type}")
     return Labelled(x, name.replace("...", ANY_AXES[len(ANY_AXES) - more :]))
-
-
-def _broadcast(letters: str) -> str:
-    return "".join(c for c in letters if c in ANY_AXES)
 
 
 def _joined(n: Node, a: Labelled, b: Labelled, asked: set[str]) -> Labelled:

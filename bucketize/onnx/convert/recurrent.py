@@ -35,17 +35,13 @@ class Emitter:
     out: Builder
     dtype: np.dtype[np.generic]
 
-    def __call__(self, op: Op, *args: Atom | float) -> Atom:
-        """Bind `op(*args)`."""
-        return self.out.emit(op, *map(self.atom, args))
+    def __call__(self, op: Op, *args: Atom | float, **attrs: float) -> Atom:
+        """Bind `op(*args, **attrs)`."""
+        return self.out.emit(op, *map(self.atom, args), **attrs)
 
     def atom(self, x: Atom | float) -> Atom:
         """A number as a constant."""
         return x if isinstance(x, Var | Const) else Const(np.asarray(x, self.dtype))
-
-    def attributed(self, op: Op, x: Atom, **attrs: float) -> Atom:
-        """Bind an op that has attributes."""
-        return self.out.emit(op, x, **attrs)
 
     def columns(self, x: Atom, begin: int, end: int) -> Atom:
         """A part of the last axis."""
@@ -59,15 +55,14 @@ def _elu(m: Emitter, x: Atom, alpha: float) -> Atom:
     return m(e.where, m(e.less, x, 0), m(e.mul, alpha, m(e.sub, m(e.exp, x), 1)), x)
 
 
-def _hard_sigmoid(m: Emitter, x: Atom, alpha: float, beta: float) -> Atom:
-    return m.attributed(a.hard_sigmoid, x, alpha=alpha, beta=beta)
-
-
 ACTIVATIONS: Mapping[str, tuple[Callable[..., Atom], tuple[float, ...]]] = {
     "affine": (lambda m, x, alpha, beta: m(e.add, m(e.mul, alpha, x), beta), (1.0, 0.0)),
     "elu": (_elu, (1.0,)),
-    "hardsigmoid": (_hard_sigmoid, (0.2, 0.5)),
-    "leakyrelu": (lambda m, x, alpha: m.attributed(a.leaky_relu, x, alpha=alpha), (0.01,)),
+    "hardsigmoid": (
+        lambda m, x, alpha, beta: m(a.hard_sigmoid, x, alpha=alpha, beta=beta),
+        (0.2, 0.5),
+    ),
+    "leakyrelu": (lambda m, x, alpha: m(a.leaky_relu, x, alpha=alpha), (0.01,)),
     "relu": (lambda m, x: m(a.relu, x), ()),
     "scaledtanh": (lambda m, x, a, b: m(e.mul, a, m(e.tanh, m(e.mul, b, x))), (1.0, 1.0)),
     "sigmoid": (lambda m, x: m(a.sigmoid, x), ()),
@@ -104,7 +99,7 @@ def _activation(
 
     def apply(m: Emitter, x: Atom) -> Atom:
         if clip is not None:
-            x = m.attributed(a.clip, x, lo=-clip, hi=clip)
+            x = m(a.clip, x, lo=-clip, hi=clip)
         return emit(m, x, *given)
 
     return apply

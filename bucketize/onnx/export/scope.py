@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import count
 from typing import Any, TypeAlias
 
-from onnx import NodeProto, TensorProto, defs, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from bucketize.ir import Atom, Const, Var
 from bucketize.onnx.kind import type_name
 from bucketize.onnx.node import Unsupported
+from bucketize.onnx.standard import dtypes_of
 from bucketize.op import MAX_VALUE
 from bucketize.types import Symbol, TensorType, Type, UnrankedType
 from bucketize.types.number import DType
@@ -155,7 +155,7 @@ class ExportScope:
 
     def _check(self, op_type: str, inputs: tuple[str, ...]) -> None:
         """Raise Unsupported if the standard does not allow the dtype of an operand."""
-        formal = _formal(op_type)
+        formal = dtypes_of(op_type, OPSET)
         for i, name in enumerate(inputs):
             type_ = self.frame.types.get(name)
             if type_ is not None and type_name(type_) not in formal[min(i, len(formal) - 1)]:
@@ -165,10 +165,4 @@ class ExportScope:
 
 def known(dtype: DType) -> bool:
     """Whether ONNX has such tensors in the opset that is written."""
-    return type_name(UnrankedType(dtype)) in _formal("Cast")[0]
-
-
-@cache
-def _formal(op_type: str) -> tuple[frozenset[str], ...]:
-    """The types that each operand may have; the last may stand for several."""
-    return tuple(frozenset(i.types) for i in defs.get_schema(op_type, OPSET).inputs)
+    return type_name(UnrankedType(dtype)) in dtypes_of("Cast", OPSET)[0]
