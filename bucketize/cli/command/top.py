@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,13 +16,14 @@ import click
 
 from bucketize.cli.echo import echo
 from bucketize.cli.table import fitting, table
-from bucketize.progress import span
+from bucketize.progress import beside, span
 from bucketize.table import pairs, several, shortened
 
 if TYPE_CHECKING:
     from bucketize.analysis.course import Course
     from bucketize.log.log import Tail
     from bucketize.log.trial import Trial
+    from bucketize.progress import Wait
 
 LOOK_S = 1.0  # between two looks at the log
 EVERY_S = 10.0  # without a terminal: when lines are written
@@ -47,16 +49,9 @@ def top(log: Path, once: bool) -> None:
     view = View(Tail(log))
     view.look()
     if not once:
-        with shown(view), ended_by_interrupt():
+        with shown(view), suppress(KeyboardInterrupt):  # Ctrl-C is how a watch ends
             follow(view)
     echo(view.text)
-
-
-@contextmanager
-def ended_by_interrupt() -> Iterator[None]:
-    """Ctrl-C is how a watch ends."""
-    with suppress(KeyboardInterrupt):
-        yield
 
 
 @dataclass
@@ -115,7 +110,7 @@ def follow(view: View, wait: Callable[[float], None] = time.sleep) -> None:
 def shown(view: View) -> Iterator[None]:
     """The view on a terminal as it is now, elsewhere lines of it now and then."""
     if not sys.stdout.isatty():
-        with written(view):
+        with beside(partial(write_lines, view)):
             yield
         return
     from rich.console import Console
@@ -131,25 +126,11 @@ def shown(view: View) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def written(view: View) -> Iterator[None]:
-    """Lines while the context lasts, one at once."""
-    from threading import Event, Thread
-
-    stop = Event()
-
-    def write() -> None:
+def write_lines(view: View, wait: Wait) -> None:
+    """Write lines, one at once, until `wait`, given seconds, returns True."""
+    echo(view.line)
+    while not wait(EVERY_S):
         echo(view.line)
-        while not stop.wait(EVERY_S):
-            echo(view.line)
-
-    thread = Thread(target=write, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def waiting(log: Path) -> str:
