@@ -9,13 +9,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from bucketize.errors import ArgumentError, BucketizeError
 from bucketize.executable import Executable
-from bucketize.measure.case import random_array
-from bucketize.op import Array
+from bucketize.measure.case import random_inputs
 from bucketize.progress import Tell, progress_bar, shown, steps
 from bucketize.report import clones, costs, running, searching
 from bucketize.report.against import Rival, compared
@@ -23,7 +21,7 @@ from bucketize.report.planned import UNASKED, Frames, plan
 from bucketize.report.running import Inputs
 from bucketize.report.subject import ReportSubject
 from bucketize.traffic.value import Traffic
-from bucketize.types import Sizes, Symbol
+from bucketize.types import Symbol
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +134,8 @@ def report(  # noqa: PLR0913  options by name
         if partition:
             steps(tell, 1)("what other numbers of clones would come to")
             planned = plan(exe.module, subject.requests, log, exe.program.threads)
-        return _report(subject, inputs or partial(_random, exe), planned, rival, log, tell)
+        usual = partial(random_inputs, exe.program.routines.params("main"))
+        return _report(subject, inputs or usual, planned, rival, log, tell)
 
 
 def _rival(
@@ -155,13 +154,6 @@ def _rival(
     if model is None:
         raise ArgumentError(f"{against} reads the model from a file: give its path, model=...")
     return Rival.of_engine(against, model, exe.program.threads)
-
-
-def _random(exe: Executable, sizes: Sizes) -> dict[str, Array]:
-    """Random arrays for all inputs."""
-    dice = np.random.default_rng(0)
-    params = exe.program.routines.params("main")
-    return {p.name: random_array(dice, p.type, sizes) for p in params}
 
 
 def _report(
