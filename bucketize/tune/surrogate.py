@@ -108,8 +108,6 @@ class Surrogate:
 
     def _computed(self, tried: Mapping[int, float]) -> tuple[Floats, Floats]:
         at = list(tried)
-        if not at and not len(self._beyond):
-            return self.believed, np.full(len(self.believed), self.spread)
         process = self._process()
         own = np.array(list(tried.values())) - self.believed[at]
         process.fit(
