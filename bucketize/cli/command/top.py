@@ -16,14 +16,13 @@ import click
 
 from bucketize.cli.echo import echo
 from bucketize.cli.table import fitting, table
-from bucketize.progress import beside, span
-from bucketize.table import pairs, several, shortened
+from bucketize.progress import Wait, beside, span
+from bucketize.table import legible, pairs, several, shortened
 
 if TYPE_CHECKING:
     from bucketize.analysis.course import Course
     from bucketize.log.log import Tail
     from bucketize.log.trial import Trial
-    from bucketize.progress import Wait
 
 LOOK_S = 1.0  # between two looks at the log
 EVERY_S = 10.0  # without a terminal: when lines are written
@@ -116,8 +115,6 @@ def shown(view: View) -> Iterator[None]:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
-
-    from bucketize.table import legible
 
     def picture() -> Text:
         return Text(legible(view.text))
