@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bucketize.kernel.template import Implementation, Knob
+from bucketize.machine.speed import Floats
 
 if TYPE_CHECKING:
     from skopt.learning import GaussianProcessRegressor
 
-Floats = NDArray[np.float64]
 
 # Of greatest likelihood for what the recorded products take, by what the others make believe:
 SPREAD = 0.12  # of log latency around what is believed
