@@ -8,18 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from bucketize.compare import Array, relative_error
+from bucketize.compare import relative_error
 from bucketize.compiler import compile
 from bucketize.errors import DispatchError
 from bucketize.ir import Atom, Binding, Builder, Clone, Function, Module, rewrite
-from bucketize.op import Fill
+from bucketize.op import Array, Fill
 from bucketize.ops.shape import pad
-from bucketize.types import Interval, Symbol, Symbolic, symbols
+from bucketize.types import Interval, Sizes, Symbol, Symbolic, symbols
 
 POISONS = ("zero", "nan", "inf", "-inf", "huge")
 TOLERANCE = {8: 1e-4, 4: 1e-4, 2: 2e-2}  # by the bytes of a float: sums are in another order
-
-Sizes = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)

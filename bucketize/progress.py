@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
@@ -24,6 +25,8 @@ if TYPE_CHECKING:  # rich takes 30 ms to import: only where a bar is drawn
 T = TypeVar("T")
 Tell: TypeAlias = Callable[[str, int, int], None]
 """Is told what is being worked on, and how many pieces of the work are done, of how many."""
+Wait: TypeAlias = Callable[[float], bool]
+"""Waits so many seconds; whether it is over before."""
 
 
 class TellMore(Protocol):
@@ -226,7 +229,7 @@ def metered(title: str) -> Iterator[Meter]:
     """A meter that is shown as long as the context lasts."""
     meter = Meter(title)
     drawn = sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
-    with _drawn(meter) if drawn else _written(meter):
+    with _drawn(meter) if drawn else beside(partial(write_lines, meter)):
         yield meter
 
 
@@ -261,9 +264,10 @@ def _picture(meter: Meter, spinner: Spinner) -> Table:
 
 
 @contextmanager
-def _written(meter: Meter) -> Iterator[None]:
+def beside(write: Callable[[Wait], object]) -> Iterator[None]:
+    """Have a thread write while the context lasts: until what it waits by returns True."""
     stop = Event()
-    thread = Thread(target=write_lines, args=(meter, stop.wait), daemon=True)
+    thread = Thread(target=write, args=(stop.wait,), daemon=True)
     thread.start()
     try:
         yield
@@ -272,7 +276,7 @@ def _written(meter: Meter) -> Iterator[None]:
         thread.join()
 
 
-def write_lines(meter: Meter, wait: Callable[[float], bool]) -> None:
+def write_lines(meter: Meter, wait: Wait) -> None:
     """Write the meter's line now and then, until `wait`, given seconds, returns True."""
     seconds = FIRST_S
     while not wait(seconds):

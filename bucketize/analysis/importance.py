@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from bucketize.analysis.column import knobs, require
 from bucketize.errors import BucketizeError, warn
 from bucketize.log.cell import parse_shapes
 from bucketize.log.trial import KERNEL
-
-Floats: TypeAlias = NDArray[np.float64]
+from bucketize.machine.speed import Floats
 
 TREES, FOLDS, REPEATS = 50, 5, 5
 LEAST = 30  # trials of a template: in each fold six are held out

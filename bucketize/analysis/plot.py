@@ -17,9 +17,7 @@ if TYPE_CHECKING:  # matplotlib takes a third of a second to import: only who dr
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from bucketize.dispatch.bucket import Bucket
     from bucketize.partition.value import Partition
-    from bucketize.types import Interval
 
 SLOWDOWN = ["mean_slowdown", "mean_slowdown_q1", "mean_slowdown_q3", "worst_slowdown"]
 SIZE = (8.0, 5.0)  # inches
@@ -260,15 +258,13 @@ def _over_sizes(figure: Figure, partition: Partition, first: str, second: str) -
     figure.colorbar(points, label="above the best kernels [%]")
     tops = {name: frame[name].max() + 1 for name in (first, second)}
     for bucket in partition.chosen.buckets:
-        (left, right), (low, high) = ((b[0], b[1] or tops[n]) for n, b in _ends(bucket, tops))
+        (left, right), (low, high) = (
+            (bucket[n][0], bucket[n][1] or top) for n, top in tops.items()
+        )
         corner, size = (left - 0.5, low - 0.5), (right - left, high - low)
         axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor="grey"))
     axes.set_xlabel(first)
     axes.set_ylabel(second)
-
-
-def _ends(bucket: Bucket, names: Iterable[str]) -> list[tuple[str, Interval]]:
-    return [(name, bucket[name]) for name in names]
 
 
 # --- parts of figures ----------------------------------------------------------------------------

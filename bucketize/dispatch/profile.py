@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
 
 from bucketize.call import bind_shapes
 from bucketize.dispatch.bucket import Bucket, clip
+from bucketize.dispatch.split import Decision, Within
 from bucketize.errors import BucketizeError, DispatchError, unknown_name
-from bucketize.ir import Function, Var
+from bucketize.ir import Clone, Function, Var
 from bucketize.types import Profile, Symbol, TensorType
-
-Box: TypeAlias = tuple[str, Bucket, dict[str, int]]  # label, bucket, opt
 
 MAX_PROFILES = 64  # each is one more `if` around the next
 
 
-def boxes_of(fn: Function, profiles: Sequence[Profile]) -> list[Box]:
-    """The profiles in terms of the symbols of `fn`, checked."""
+def chain_of(fn: Function, profiles: Sequence[Profile]) -> Decision:
+    """The profiles, checked, as a chain: of those that overlap the first serves."""
     if not profiles:
         raise DispatchError("the dispatcher gave no profile: nothing to dispatch on")
     if len(profiles) > MAX_PROFILES:
         raise DispatchError(f"{len(profiles)} profiles, but a chain holds {MAX_PROFILES} at most")
-    boxes = [_box(fn, p, i) for i, p in enumerate(profiles)]
-    names = [label for label, _, _ in boxes]
+    clones = [_clone(fn, p, i) for i, p in enumerate(profiles)]
+    names = [clone.label for clone in clones]
     for name in names:
         if names.count(name) > 1:
             raise DispatchError(f"two profiles are named {name!r}")
-    return boxes
+    chain: Decision = None
+    for clone in reversed(clones):
+        chain = Within(clone, chain)
+    return chain
 
 
-def _box(fn: Function, profile: Profile, index: int) -> Box:
+def _clone(fn: Function, profile: Profile, index: int) -> Clone:
     label = profile.name or f"profile{index}"
     low, opt, high = (_sizes(fn, p, label) for p in (profile.min, profile.opt, profile.max))
     for name, lo in low.items():
@@ -46,7 +47,7 @@ def _box(fn: Function, profile: Profile, index: int) -> Box:
             shown = f"{symbol.name} in [{low[symbol.name]}, {high[symbol.name]}]"
             raise DispatchError(f"profile {label!r}: {shown} is out of the symbol's bounds")
         bucket[symbol.name] = interval
-    return label, bucket, opt
+    return Clone(bucket, opt=opt, label=label)
 
 
 def _sizes(fn: Function, shapes: Mapping[str, tuple[int, ...]], label: str) -> dict[str, int]:

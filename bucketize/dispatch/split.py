@@ -11,7 +11,7 @@ import numpy as np
 
 from bucketize.dispatch.bucket import MOST, Bucket, check_intervals, clip, show_bucket
 from bucketize.errors import DispatchError, unknown_name
-from bucketize.ir import Function
+from bucketize.ir import Clone, Function
 from bucketize.types import Interval, Symbol
 
 
@@ -27,14 +27,14 @@ class Below:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """Whether sizes are in a bucket, and what comes of it where they are not."""
+    """Whether sizes are in the bucket of a clone, and what comes of it where they are not."""
 
-    bucket: Bucket
+    clone: Clone
     orelse: Decision
 
 
-Decision: TypeAlias = Below | Within | Bucket | None
-"""None where no bucket is."""
+Decision: TypeAlias = Below | Within | Clone | None
+"""A clone by what it does not have in common with others; None where no bucket is."""
 
 
 def buckets_of(fn: Function, answer: Sequence[Mapping[str, Any]]) -> list[Bucket]:
@@ -80,7 +80,7 @@ def decided(region: Mapping[Symbol, Interval], buckets: Sequence[Bucket]) -> Dec
         return None
     first, *rest = buckets
     if not rest and all(first[s.name] == interval for s, interval in region.items()):
-        return first
+        return Clone(first)
     tests = [(s, size) for s in region for size in _cuts(region[s], buckets, s.name)]
     if not tests:
         for other in rest:
@@ -88,7 +88,7 @@ def decided(region: Mapping[Symbol, Interval], buckets: Sequence[Bucket]) -> Dec
                 raise DispatchError(
                     f"buckets overlap: {show_bucket(first)} and {show_bucket(other)}"
                 )
-        return Within(first, decided(region, rest))
+        return Within(Clone(first), decided(region, rest))
     symbol, size = min(tests, key=lambda test: _unevenness(buckets, test[0].name, test[1]))
     lo, hi = region[symbol]
     below = [b for b in buckets if b[symbol.name][0] < size]

@@ -19,7 +19,7 @@ from bucketize.dispatch.bucket import (
 )
 from bucketize.dispatch.limit import check_count, within_limit
 from bucketize.dispatch.pad import Padding, padded, tops_of
-from bucketize.dispatch.profile import Box, boxes_of
+from bucketize.dispatch.profile import chain_of
 from bucketize.dispatch.split import Below, Decision, Within, buckets_of, decided
 from bucketize.errors import BucketizeError, DispatchError, unknown_name
 from bucketize.ir import (
@@ -160,7 +160,7 @@ def _decided(
         return leaves, partial(_emit_tree, leaves, trees, ())
     leaves = _Leaves(simplify(fn), policy, fallback, {})
     if all(isinstance(a, Profile) for a in answer):
-        return leaves, partial(_emit_profiles, leaves, boxes_of(fn, cast("list[Profile]", answer)))
+        return leaves, partial(_emit_decision, leaves, chain_of(fn, cast("list[Profile]", answer)))
     buckets = buckets_of(fn, cast("list[Bucket]", answer))
     check_count(len(buckets), limit)
     symbols = [leaves.symbols[name] for name in buckets[0]]
@@ -405,32 +405,20 @@ def _block(emit: Emit) -> Function:
     return inner.function("", (), results)
 
 
-def _emit_profiles(leaves: _Leaves, boxes: Sequence[Box], out: Builder) -> tuple[Atom, ...]:
-    """A chain, for boxes may overlap: the first that covers the sizes serves them."""
-    if not boxes:
-        return leaves.uncovered(out)
-    (label, bucket, opt), *rest = boxes
-    clone = replace(leaves.clones.common, bucket=bucket, opt=opt, label=label)
-    dims = tuple(leaves.symbols.values())
-    inside = out.emit(dims_within, dims=dims, box=tuple(bucket[s.name] for s in dims))
-    then = _block(partial(leaves.clone, clone=clone))
-    orelse = _block(partial(_emit_profiles, leaves, rest))
-    return out.emit_all(IF, inside, then=then, orelse=orelse)
-
-
 def _emit_decision(leaves: _Leaves, decision: Decision, out: Builder) -> tuple[Atom, ...]:
-    """Decide as buckets are split."""
+    """Decide as buckets are split, or as profiles come one after the other."""
     if decision is None:
         return leaves.uncovered(out)
     if isinstance(decision, Below):
         test = out.emit(dim_less, dim=decision.symbol, than=decision.size)
         sides = [partial(_emit_decision, leaves, d) for d in (decision.then, decision.orelse)]
     elif isinstance(decision, Within):
-        dims = tuple(leaves.symbols[name] for name in decision.bucket)
-        test = out.emit(dims_within, dims=dims, box=tuple(decision.bucket.values()))
-        sides = [partial(_emit_decision, leaves, d) for d in (decision.bucket, decision.orelse)]
+        bucket = decision.clone.bucket
+        dims = tuple(leaves.symbols[name] for name in bucket)
+        test = out.emit(dims_within, dims=dims, box=tuple(bucket.values()))
+        sides = [partial(_emit_decision, leaves, d) for d in (decision.clone, decision.orelse)]
     else:
-        return leaves.clone(out, replace(leaves.clones.common, bucket=decision))
+        return leaves.clone(out, replace(decision, policy=leaves.policy, origin=leaves.fn))
     then, orelse = map(_block, sides)
     return out.emit_all(IF, test, then=then, orelse=orelse)
 

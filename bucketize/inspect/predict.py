@@ -9,7 +9,6 @@ from typing import NamedTuple
 from bucketize.call import check_sizes, refusal
 from bucketize.ir import Const
 from bucketize.kernel.cost import model_of
-from bucketize.kernel.cost import seconds as seconds_of
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.program.instruction import Call, Compute, KernelCall, Refuse, RunSegment
 from bucketize.program.path import way
@@ -83,18 +82,18 @@ def predictions(
     ]
 
 
-class _Run(NamedTuple):
+class KernelRun(NamedTuple):
     """A kernel on the way of a call, or an op that numpy computes."""
 
     what: KernelCall | Compute
     sizes: Sizes
-    times: int
+    times: int = 1
 
 
-def _way(program: Program, sizes: Sizes, function: str) -> tuple[str, list[_Run]]:
+def _way(program: Program, sizes: Sizes, function: str) -> tuple[str, list[KernelRun]]:
     """The clone that serves sizes, and what it runs."""
     check_sizes(program.routines[function].params, sizes)
-    clone, runs = function, list[_Run]()
+    clone, runs = function, list[KernelRun]()
     for instruction, inside, times in way(program, function, sizes):
         if isinstance(instruction, Call):
             clone = program.routines.serving(instruction.callee).name
@@ -102,12 +101,19 @@ def _way(program: Program, sizes: Sizes, function: str) -> tuple[str, list[_Run]
             segment = instruction.segment
             is_known = all(s in inside for s in segment.symbols)
             calls = [c.at(inside) if is_known else c for c in segment.calls]
-            runs += [_Run(call, inside, times) for call in calls]
+            runs += [KernelRun(call, inside, times) for call in calls]
         elif isinstance(instruction, Compute):
-            runs.append(_Run(instruction, inside, times))
+            runs.append(KernelRun(instruction, inside, times))
         elif isinstance(instruction, Refuse):
             raise refusal(instruction.binding, dict(inside))
     return clone, runs
+
+
+def predicted_runs(program: Program, runs: Sequence[KernelRun]) -> list[float | None]:
+    """The seconds of each run of one call, as `Expected` has them."""
+    costs = _Costs(program, program.threads)
+    costs.ask(runs)
+    return list(costs.seconds())
 
 
 def constant_bytes(kernels: Iterable[KernelCall | Compute]) -> int:
@@ -126,11 +132,11 @@ class _Costs:
         """By workload, implementation and cold bytes: one of the calls, and the sizes by `id`."""
         self._order: list[tuple[Hashable, int] | None] = []
 
-    def ask(self, runs: Sequence[_Run]) -> None:
+    def ask(self, runs: Sequence[KernelRun]) -> None:
         """Ask for the kernels of a call, which lie in each other's caches."""
         cold = constant_bytes(r.what for r in runs)
         for what, sizes, _ in runs:
-            if isinstance(what, Compute) or not _is_told(what, sizes):
+            if isinstance(what, Compute) or not self._is_told(what, sizes):
                 self._order.append(None)
                 continue
             key = what.workload, what.implementation.key, cold
@@ -146,18 +152,7 @@ class _Costs:
             taken.update(((key, i), s) for i, s in zip(sizes, each, strict=True))
         yield from (None if asked is None else taken[asked] for asked in self._order)
 
-
-def predicted_kernel(
-    program: Program, what: KernelCall | Compute, sizes: Sizes, cold_bytes: int
-) -> float | None:
-    """The seconds of one, as `Expected` has them."""
-    if isinstance(what, Compute) or not _is_told(what, sizes):
-        return None
-    implementation, target, threads = what.implementation, program.target, program.threads
-    return seconds_of(what.workload, implementation, sizes, target, cold_bytes, threads)
-
-
-def _is_told(call: KernelCall, sizes: Sizes) -> bool:
-    """Whether there is a model of a kernel, and sizes are known before a run."""
-    has_model = TEMPLATES[call.implementation.template].cost is not None
-    return has_model and call.workload.body.mentioned() <= sizes.keys()
+    def _is_told(self, call: KernelCall, sizes: Sizes) -> bool:
+        """Whether there is a model of a kernel, and sizes are known before a run."""
+        has_model = TEMPLATES[call.implementation.template].cost is not None
+        return has_model and call.workload.body.mentioned() <= sizes.keys()

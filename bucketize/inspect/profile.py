@@ -19,7 +19,7 @@ import pandas as pd
 
 from bucketize.busy import watched
 from bucketize.errors import ArgumentError
-from bucketize.inspect.predict import CALL_S, constant_bytes, predicted_kernel
+from bucketize.inspect.predict import CALL_S, KernelRun, predicted_runs
 from bucketize.inspect.roofline import Roofline, measured
 from bucketize.inspect.row import RowState
 from bucketize.kernel.work import work
@@ -241,8 +241,9 @@ def divided(layers: Layers, alone: Layers) -> Layers:
 def _frame(
     layers: Sequence[tuple[Timed, ...]], whole: Sequence[float], roof: Roofline, program: Program
 ) -> pd.DataFrame:
-    cold = constant_bytes(runs[0].what for runs in layers)
-    rows = [_row(runs, roof, program, cold) for runs in layers]
+    firsts = [runs[0] for runs in layers]
+    expected = predicted_runs(program, [KernelRun(first.what, first.sizes) for first in firsts])
+    rows = [_row(runs, seconds, roof) for runs, seconds in zip(layers, expected, strict=True)]
     rest = max(statistics.median(whole) - sum(row["time_s"] for row in rows), 0.0)
     between = asdict(Layer(BETWEEN, "", "", None, predicted_s=CALL_S))
     rows.append({**between, **_rates(None, None, rest, roof), "time_s": rest, "iqr_s": None})
@@ -264,12 +265,9 @@ COLUMNS = [
 ]
 
 
-def _row(
-    runs: Sequence[Timed], roof: Roofline, program: Program, cold_bytes: int
-) -> dict[str, Any]:
+def _row(runs: Sequence[Timed], expected: float | None, roof: Roofline) -> dict[str, Any]:
     """A kernel over all runs: the median, and how far apart the quartiles are."""
     times = [run.seconds for run in runs]
-    expected = predicted_kernel(program, runs[0].what, runs[0].sizes, cold_bytes)
     layer, seconds = _layer(runs[0], expected), statistics.median(times)
     rates = _rates(layer.flops, layer.bytes, seconds, roof)
     return {**asdict(layer), **rates, "time_s": seconds, "iqr_s": iqr(times)}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from string import Template
 
-from bucketize.ir import Atom, Var
+from bucketize.ir import Atom
+from bucketize.program.program import Program
+from bucketize.release import release
 from bucketize.types import Symbol
 
 C_TYPES: Mapping[str, str] = {
@@ -73,24 +75,20 @@ ${spaces}void *const *outputs, const int64_t *output_bytes);
 """)
 
 
-def header(
-    name: str,
-    prefix: str,
-    versions: tuple[str, str],
-    params: Sequence[Var],
-    outputs: Mapping[str, Atom],
-) -> str:
-    """The text of the header of a library, of a release, for a processor."""
-    release, processor = versions
+def header(name: str, prefix: str, program: Program) -> str:
+    """The text of the header of a library, whose functions have this prefix."""
+    main = program.routines["main"]
+    params = main.params
+    outputs = zip(program.outputs, main.code.results, strict=True)
     symbols = {s.name: s for p in params for s in p.type.symbols()}
     return HEADER.substitute(
         name=name,
         prefix=prefix,
         guard=prefix.removeprefix("bucketize_").upper(),
-        release=release,
-        processor=processor,
+        release=release(),
+        processor=program.target.name,
         inputs="\n".join(_line(i, p.name, p) for i, p in enumerate(params)),
-        outputs="\n".join(_line(i, n, a) for i, (n, a) in enumerate(outputs.items())),
+        outputs="\n".join(_line(i, n, a) for i, (n, a) in enumerate(outputs)),
         symbols="\n".join(map(_bounds, symbols.values())) or "     none",
         spaces=" " * len(f"int64_t {prefix}_run("),
     )

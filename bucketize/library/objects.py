@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
-from typing import IO
 
 from bucketize.errors import ProgramError
 from bucketize.library.data import ALIGNMENT, ModelData
@@ -56,8 +55,8 @@ def write_objects(
         raise ProgramError(f"cannot write {folder}: {e.strerror or e}") from e
     files = {INTERFACE if not key else f"{key}.o": code for key, code in codes.items()}
     for file, code in files.items():
-        put(folder / file, lambda f, code=code: f.write(code))  # type: ignore[misc]
-    put(folder / f"{name}.bin", lambda f: _write_data(f, data))
+        put(folder / file, [(0, code)])
+    put(folder / f"{name}.bin", data.blobs())
     texts = {
         f"{name}.h": header,
         f"{name}.map": MAP.substitute(exports="; ".join(exports)),
@@ -70,14 +69,8 @@ def write_objects(
         "Makefile": MAKEFILE.substitute(name=name, objects=" ".join(files)),
     }
     for file, text in texts.items():
-        put(folder / file, lambda f, text=text: f.write(text.encode()))  # type: ignore[misc]
+        put(folder / file, [(0, text.encode())])
     return folder / f"{name}.h"
-
-
-def _write_data(file: IO[bytes], data: ModelData) -> None:
-    for place, piece in data.blobs():
-        file.write(bytes(place - file.tell()))
-        file.write(piece)
 
 
 def _pieces(name: str, data: ModelData) -> list[str]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import IO, TypeAlias
+from typing import TypeAlias
 
 from bucketize.errors import ProgramError
 from bucketize.library.data import ALIGNMENT, ModelData
 from bucketize.machine.elf import ARM, FILL, HEADER, IDENT, JUMP_BYTES, SECTION, SYMBOL, X86, Object
+from bucketize.save.container import Piece
 
 PAGE = {X86: 1 << 12, ARM: 1 << 16}  # the largest that systems have
 SHARED, VERSION = 3, 1
@@ -157,11 +158,10 @@ def data_behind(text: Text) -> int:
     return _up(text.size, page) + _up(TAGS * TAG.size + SLOT * len(text.asked), page)
 
 
-def write(file: IO[bytes], name: str, text: Text, data: ModelData, exports: Sequence[str]) -> None:
-    """Write the shared object.
+def pieces(name: str, text: Text, data: ModelData, exports: Sequence[str]) -> list[Piece]:
+    """The pieces of the shared object.
 
     Args:
-        file: to write to, at its beginning.
         name: of the library.
         text: of its code.
         data: of which the text reads.
@@ -171,7 +171,7 @@ def write(file: IO[bytes], name: str, text: Text, data: ModelData, exports: Sequ
     its = Layout(name, text, data, exports)
     parts = _parts(its, text, data)
     sections_at, sections = _sections(parts, its.end)
-    pieces: list[tuple[int, bytes | bytearray | memoryview]] = [
+    return [
         (0, _head(its, text, data, sections_at, len(parts))),
         *((its.symbols_at, _symbols(its)), (its.names_at, its.names), (its.hash_at, its.hash)),
         (its.rela_at, _relocations(its, text.machine)),
@@ -180,9 +180,6 @@ def write(file: IO[bytes], name: str, text: Text, data: ModelData, exports: Sequ
         *((its.data_at + place, piece) for place, piece in data.blobs()),
         (its.end, sections),
     ]
-    for place, piece in pieces:
-        file.write(bytes(place - file.tell()))
-        file.write(piece)
 
 
 def _head(its: Layout, text: Text, data: ModelData, sections_at: int, parts: int) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -17,14 +16,13 @@ from bucketize.kernel.emit.module import optimised
 from bucketize.kernel.emit.word import DATA
 from bucketize.library import shared_object
 from bucketize.library.block import CORE
-from bucketize.library.data import ModelData, data_of
+from bucketize.library.data import data_of
 from bucketize.library.header import header
 from bucketize.library.native import model
 from bucketize.library.objects import write_objects
 from bucketize.library.route import Route, Routes, routes_of
 from bucketize.link.image import Image
 from bucketize.machine.target import Processor
-from bucketize.release import release
 from bucketize.save.container import put
 
 FUNCTIONS: dict[str, Callable[..., object]] = {
@@ -39,24 +37,6 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "run": model.run,
 }
 FORMATS = ("so", "c")
-
-
-@dataclass(frozen=True)
-class Library:
-    """What both formats are made of."""
-
-    name: str
-    """As C has it: an identifier."""
-    codes: dict[str, bytes]
-    """Machine code, by the names of its functions; of the interface, by an empty one."""
-    data: ModelData
-    exports: list[str]
-    header: str
-
-    @property
-    def symbol(self) -> str:
-        """Where the data begin."""
-        return f"bucketize_{self.name}_data"
 
 
 def save_library(exe: Executable, path: str | Path, format: str = "so") -> Path:
@@ -83,35 +63,25 @@ def save_library(exe: Executable, path: str | Path, format: str = "so") -> Path:
     """
     if format not in FORMATS:
         raise ArgumentError(f"format: expected {' or '.join(FORMATS)}, got {format!r}")
-    path = Path(path)
-    its = _library(exe.image, re.sub(r"\W", "_", path.stem), path.name)
+    path, image = Path(path), exe.image
+    name = re.sub(r"\W", "_", path.stem)  # an identifier of C
+    prefix, routes = f"bucketize_{name}", routes_of(image.program)
+    codes, data = _codes(image, routes, prefix), data_of(image, routes)
+    exports = [f"{prefix}_{function}" for function in FUNCTIONS]
+    said = header(path.name, prefix, image.program)
     if format == "c":
-        return write_objects(path, its.name, its.codes, its.data, its.exports, its.header)
-    text = shared_object.text_of(list(its.codes.values()), its.symbol)
+        return write_objects(path, name, codes, data, exports, said)
+    text = shared_object.text_of(list(codes.values()), f"{prefix}_data")
     behind = shared_object.data_behind(text)
-    its.data.tell({name: at - behind for name, at in text.functions.items()})
-    put(path, lambda f: shared_object.write(f, path.name, text, its.data, its.exports), 0o755)
+    data.tell({name: at - behind for name, at in text.functions.items()})
+    put(path, shared_object.pieces(path.name, text, data, exports), 0o755)
     beside = path.with_suffix(".h")
-    put(beside, lambda f: f.write(its.header.encode()))
+    put(beside, [(0, said.encode())])
     return beside
 
 
-def _library(image: Image, name: str, file: str) -> Library:
-    program, prefix = image.program, f"bucketize_{name}"
-    routes = routes_of(program)
-    main = program.routines["main"]
-    results = dict(zip(program.outputs, main.code.results, strict=True))
-    versions = release(), program.target.name
-    return Library(
-        name,
-        _codes(image, routes, prefix),
-        data_of(image, routes),
-        [f"{prefix}_{function}" for function in FUNCTIONS],
-        header(file, prefix, versions, main.params, results),
-    )
-
-
 def _codes(image: Image, routes: Routes, prefix: str) -> dict[str, bytes]:
+    """Machine code, by the names of its functions; of the interface, by an empty one."""
     supply = image.supply
     segments = dict.fromkeys(r.segment for r in routes.leaves if isinstance(r, Route))
     names = dict.fromkeys(name for s in segments for name in image.linked(s).plan.kernels)

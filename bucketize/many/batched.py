@@ -12,7 +12,7 @@ from bucketize.ir import Var
 from bucketize.many.costs import OVERHEAD_S, Costs
 from bucketize.many.limits import CallLimits
 from bucketize.many.plan import PlannedCall, Row
-from bucketize.many.together import RowAxis, Together, call_of
+from bucketize.many.together import RowAxis, Together
 from bucketize.op import Array
 from bucketize.types import Sizes, Symbol, Type
 
@@ -107,8 +107,8 @@ class Batched(Together):
         taken = self.costs.seconds(self.function, points, lanes)
         return {n: s + OVERHEAD_S for n, s in zip(tried, taken, strict=True)}
 
-    def call(self, rows: Sequence[Row], seconds: float | None = None) -> PlannedCall:
-        return call_of(rows, f"as a batch of {len(rows)}", seconds)
+    def how(self, rows: Sequence[Row]) -> str:
+        return f"as a batch of {len(rows)}"
 
     def sizes(self, rows: Sequence[Row], inputs: Sequence[Array]) -> Sizes:
         own = bind_shapes(self.params, shapes_of(inputs))

@@ -13,7 +13,7 @@ from bucketize.machine.speed import Floats
 from bucketize.many.costs import OVERHEAD_S, Costs
 from bucketize.many.limits import CallLimits
 from bucketize.many.plan import PlannedCall, Row
-from bucketize.many.together import RowAxis, Together, call_of
+from bucketize.many.together import RowAxis, Together
 from bucketize.op import Array
 from bucketize.program.program import Routine
 from bucketize.ragged.name import ENDS, OWNER, POSITION, ROWS, TOKENS
@@ -111,9 +111,8 @@ class Packed(Together):
         points = [{**sizes, TOKENS: n, ROWS: max(1, n // usual)} for n in TRIED]
         return _Curve(np.array(self.costs.seconds(self.function, points, lanes)) + OVERHEAD_S)
 
-    def call(self, rows: Sequence[Row], seconds: float | None = None) -> PlannedCall:
-        tokens = several(sum(row.tokens for row in rows), "token")
-        return call_of(rows, f"packed: {tokens}", seconds)
+    def how(self, rows: Sequence[Row]) -> str:
+        return f"packed: {several(sum(row.tokens for row in rows), 'token')}"
 
     def sizes(self, rows: Sequence[Row], inputs: Sequence[Array]) -> Sizes:
         own = bind_shapes(self.params, shapes_of(inputs))

@@ -92,8 +92,13 @@ class Together(ABC):
         """The calls that rows of one `key` come to, if so many run side by side."""
 
     @abstractmethod
+    def how(self, rows: Sequence[Row]) -> str:
+        """How rows share a call."""
+
     def call(self, rows: Sequence[Row], seconds: float | None = None) -> PlannedCall:
         """The call of rows."""
+        requests = tuple(dict.fromkeys(row.request for row in rows))
+        return PlannedCall(tuple(rows), requests, self.how(rows), seconds)
 
     @abstractmethod
     def sizes(self, rows: Sequence[Row], inputs: Sequence[Array]) -> Sizes:
@@ -171,9 +176,3 @@ class Together(ABC):
         return [
             out.copy() if axis is None else axis.room(out, count, length) for axis, out in pairs
         ]
-
-
-def call_of(rows: Sequence[Row], how: str, seconds: float | None) -> PlannedCall:
-    """The call of rows."""
-    requests = tuple(dict.fromkeys(row.request for row in rows))
-    return PlannedCall(tuple(rows), requests, how, seconds)

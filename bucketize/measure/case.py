@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from bucketize.interpret import run_function
-from bucketize.ir import specialise
+from bucketize.ir import Var, specialise
 from bucketize.kernel.template import Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.link.memory import Pool, aligned, empty_bytes
@@ -116,6 +116,12 @@ def _new_case(job: Job, kin: KernelCase | None) -> KernelCase:
     if kin is None:
         return case
     return replace(case, layouts=kin.layouts, rings=kin.rings, pool=kin.pool)
+
+
+def random_inputs(params: Iterable[Var], sizes: Mapping[str, int]) -> dict[str, Array]:
+    """Arrays for parameters, by name; the same each time."""
+    dice = np.random.default_rng(0)
+    return {p.name: random_array(dice, p.type, sizes) for p in params}
 
 
 def random_array(dice: np.random.Generator, type_: Type, sizes: Mapping[str, int]) -> Array:

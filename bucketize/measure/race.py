@@ -20,7 +20,7 @@ from bucketize.link.link import link
 from bucketize.log.confidence import ratios
 from bucketize.lower.cost import Weighted
 from bucketize.machine.host import host
-from bucketize.measure.case import random_array
+from bucketize.measure.case import random_inputs
 from bucketize.op import Array
 from bucketize.program.configuration import Configuration
 from bucketize.program.decide import decide
@@ -107,9 +107,8 @@ class Race:
 
     def inputs(self, sizes: Sizes) -> list[Array]:
         """Arrays for the clone's parameters."""
-        dice = np.random.default_rng(0)
         _, routine = self.baseline
-        return [random_array(dice, p.type, sizes) for p in routine.params]
+        return list(random_inputs(routine.params, sizes).values())
 
 
 def is_hopeless(rounds: Sequence[Mapping[str, Pair]], weights: Sequence[float]) -> bool:

@@ -20,8 +20,7 @@ from bucketize.dispatch.tree import dispatch, name_dims
 from bucketize.errors import ArgumentError
 from bucketize.executable import Executable
 from bucketize.ir import Module, check_module, specialise
-from bucketize.measure.case import random_array
-from bucketize.op import Array
+from bucketize.measure.case import random_inputs
 from bucketize.partition.partition import BUDGET, check_request, partition
 from bucketize.partition.value import Partition
 from bucketize.progress import Tell
@@ -210,7 +209,8 @@ def _timed(
     runs: Mapping[str, Run], mod: Module, traffic: Traffic, end: float
 ) -> tuple[Latency, ...]:
     """What engines take at quantiles of the traffic, in turns, in several passes over all."""
-    inputs = [_inputs(mod, sizes) for sizes in quantiles(traffic, SIZES)]
+    params = name_dims(mod.main).params
+    inputs = [random_inputs(params, sizes) for sizes in quantiles(traffic, SIZES)]
     points = [{name: partial(run, each) for name, run in runs.items()} for each in inputs]
     for calls in points:
         cross_checked({name: call() for name, call in calls.items()})
@@ -241,10 +241,3 @@ def quantiles(traffic: Traffic, count: int) -> list[Sizes]:
     places = np.searchsorted(reached, (np.arange(count) + 0.5) / count * reached[-1])
     rows = traffic.sizes[order[places]].tolist()
     return [dict(zip(traffic.symbols, row, strict=True)) for row in rows]
-
-
-def _inputs(mod: Module, sizes: Sizes) -> dict[str, Array]:
-    """Random arrays for all inputs."""
-    dice = np.random.default_rng(0)
-    params = name_dims(mod.main).params
-    return {p.name: random_array(dice, p.type, sizes) for p in params}

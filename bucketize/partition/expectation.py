@@ -87,7 +87,8 @@ def expectation(
                 for select, mine in zip(selects, inside, strict=True)
             ]
         least += taken.min(axis=1)
-        columns = {text: _by(s, each, taken, sizes) for text, s in _distinct(selects)}
+        distinct = {str(s): s for s in selects}
+        columns = {text: _by(s, each, taken, sizes) for text, s in distinct.items()}
         seconds += np.array([columns[str(s)] for s in selects])
         for mine, select in zip(kernels, selects, strict=True):
             for i in select.implementations:
@@ -129,10 +130,6 @@ def held(boxes: Sequence[Box], points: Sequence[Sizes]) -> NDArray[np.bool_]:
         )
         inside &= (lows <= sizes) & (sizes <= highs)
     return inside
-
-
-def _distinct(selects: Iterable[Select]) -> Iterable[tuple[str, Select]]:
-    return {str(s): s for s in selects}.items()
 
 
 def _tuned(

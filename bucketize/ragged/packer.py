@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from bucketize.errors import BucketizeError, RaggedError
-from bucketize.ir import Atom, Binding, Builder, Const, Function, Var, substitute_attr
+from bucketize.ir import Atom, Binding, Builder, Const, Function, Var, mentioned, substitute_attr
 from bucketize.op import Attrs, Op
 from bucketize.ops import broadcast_to, concat, gather, reshape, strided_slice, tile
 from bucketize.ragged.fact import Axes, Fact, Form, Index, constant
@@ -244,7 +244,7 @@ class Packer:
         if all(self.fact(a).seen is not None for a in b.args) and b.args:
             return False  # what becomes of one number is worth to be known
         ours = {self.axes.batch.name, self.axes.sequence.name}
-        inside = {n: {s.name for s in _mentioned(v)} for n, v in b.attrs.items()}
+        inside = {n: {s.name for s in mentioned(v)} for n, v in b.attrs.items()}
         sizing = SIZING.get(b.op, ())
         return all(ours.isdisjoint(names) or n in sizing for n, names in inside.items())
 
@@ -270,12 +270,6 @@ class Packer:
             raise RaggedError(f"{shown}, of tokens of no row")
         if lost := self.fact(result).barred:
             raise RaggedError(f"{shown}, {lost}, which is lost where rows are packed")
-
-
-def _mentioned(value: Any) -> set[Symbol]:
-    if isinstance(value, tuple):
-        return {s for v in value for s in _mentioned(v)}
-    return set() if isinstance(value, str | float | bool) else set(symbols(value))
 
 
 SIZING: Mapping[Op, tuple[str, ...]] = {broadcast_to: ("shape",), tile: ("repeats",)}

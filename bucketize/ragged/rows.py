@@ -72,15 +72,10 @@ def _first(fn: Function) -> Symbol:
     if batch.step > 1:
         raise RaggedError(f"rows come by {batch.step}: {batch} is {batch.range}")
     for value in values:
-        inside = [k for k, dim in enumerate(value.type.shape) if batch in mentioned_in(dim)]
+        inside = [k for k, dim in enumerate(value.type.shape) if batch in mentioned(dim)]
         if inside not in ([], [0]):
             raise RaggedError(f"{value.type} has {batch} elsewhere than at first")
     return batch
-
-
-def mentioned_in(dim: object) -> set[Symbol]:
-    """The symbols of a dim."""
-    return set(mentioned(dim))
 
 
 def _fault(b: Binding, axes: Axes) -> str:
@@ -92,7 +87,7 @@ def _fault(b: Binding, axes: Axes) -> str:
         if fault := axes.fault(value.type):
             return fault
     sizing = {*SIZING.get(b.op, ()), *(("newshape",) if b.op is reshape else ())}
-    counting = [n for n, v in b.attrs.items() if axes.batch in mentioned_in(v) and n not in sizing]
+    counting = [n for n, v in b.attrs.items() if axes.batch in mentioned(v) and n not in sizing]
     if counting:
         return f"it computes with the number of rows ({counting[0]})"
     places = [axes.rows(a.type.shape) for a in b.args]

@@ -48,8 +48,8 @@ CONFIG: dict[str, Any] = {
 
 
 def chart(frame: str, symbol: str = "") -> Chart:
-    """A chart of a frame, or of its rows of one symbol."""
-    its = alt.Chart(alt.NamedData(frame))
+    """A chart of a frame, or of its rows of one symbol, as high as most are."""
+    its = alt.Chart(alt.NamedData(frame), height=HEIGHT)
     return its.transform_filter(alt.datum.symbol == symbol) if symbol else its
 
 
@@ -101,7 +101,7 @@ def over_size(symbol: str, is_cut: bool) -> Chart:
 
 def _cut(of: Chart, symbol: str, is_cut: bool) -> Chart:
     """The chart with lines where buckets begin, if any does."""
-    return (of + _begins(symbol) if is_cut else alt.layer(of)).properties(height=HEIGHT)
+    return of + _begins(symbol) if is_cut else alt.layer(of)
 
 
 def requests(symbol: str, is_cut: bool, ends: tuple[int, int]) -> Chart:
@@ -135,7 +135,7 @@ def implementations(workload: str, symbol: str) -> Chart:
     )
     dots = base.transform_filter(alt.datum.runs).mark_point(filled=True, size=55, opacity=1)
     dots = dots.encode(x="size:Q", y="ms:Q", color="implementation:N", tooltip=tip)
-    return (lines + dots).properties(height=HEIGHT)
+    return lines + dots
 
 
 def frontier(column: str, title: str, scale: float) -> Chart:
@@ -157,8 +157,7 @@ def frontier(column: str, title: str, scale: float) -> Chart:
         tooltip=tip,
     )
     names = base.mark_text(dx=8, dy=-9, align="left").encode(x=x, y=y, text="clones:Q")
-    whole = line.encode(x=x, y=y, order="clones:Q") + dots + names
-    return whole.properties(height=HEIGHT)
+    return line.encode(x=x, y=y, order="clones:Q") + dots + names
 
 
 def lost(symbol: str, of: list[str], most: float) -> Chart:
@@ -166,21 +165,17 @@ def lost(symbol: str, of: list[str], most: float) -> Chart:
     base = chart("by_size").transform_calculate(size=f"datum[{json.dumps(symbol)}]")
     base = base.transform_fold(list(of), as_=["which", "seconds"])
     base = base.transform_calculate(loss="datum.seconds / datum.oracle_s - 1")
-    return (
-        base.mark_point(filled=True, size=26, opacity=0.7)
-        .encode(
-            x=_size(symbol),
-            y=alt.Y(
-                "loss:Q",
-                title="above the best kernels",
-                scale=alt.Scale(domain=[0, most]),
-                axis=alt.Axis(format=".1%", tickCount=5),
-            ),
-            color=alt.Color("which:N", title="", legend=alt.Legend(labelExpr=WHICH)),
-            shape=alt.Shape("which:N", title="", legend=alt.Legend(labelExpr=WHICH)),
-            tooltip=["which:N", "size:Q", alt.Tooltip("loss:Q", format=".2%")],
-        )
-        .properties(height=HEIGHT)
+    return base.mark_point(filled=True, size=26, opacity=0.7).encode(
+        x=_size(symbol),
+        y=alt.Y(
+            "loss:Q",
+            title="above the best kernels",
+            scale=alt.Scale(domain=[0, most]),
+            axis=alt.Axis(format=".1%", tickCount=5),
+        ),
+        color=alt.Color("which:N", title="", legend=alt.Legend(labelExpr=WHICH)),
+        shape=alt.Shape("which:N", title="", legend=alt.Legend(labelExpr=WHICH)),
+        tooltip=["which:N", "size:Q", alt.Tooltip("loss:Q", format=".2%")],
     )
 
 
@@ -225,19 +220,15 @@ def shares(sizes: str) -> Chart:
     base = base.transform_window(number="row_number()").transform_calculate(
         runs="datum.kernel || 'between kernels'"
     )
-    return (
-        base.mark_bar()
-        .encode(
-            x=alt.X(
-                "number:O",
-                title="kernels, in the order in which they run",
-                axis=alt.Axis(labels=False, ticks=False),
-            ),
-            y=alt.Y("share:Q", title="share of time", axis=alt.Axis(format=".0%")),
-            color=alt.Color("runs:N", title="", sort=None),
-            tooltip=["name:N", "op:N", "kernel:N", alt.Tooltip("share:Q", format=".1%")],
-        )
-        .properties(height=HEIGHT)
+    return base.mark_bar().encode(
+        x=alt.X(
+            "number:O",
+            title="kernels, in the order in which they run",
+            axis=alt.Axis(labels=False, ticks=False),
+        ),
+        y=alt.Y("share:Q", title="share of time", axis=alt.Axis(format=".0%")),
+        color=alt.Color("runs:N", title="", sort=None),
+        tooltip=["name:N", "op:N", "kernel:N", alt.Tooltip("share:Q", format=".1%")],
     )
 
 
@@ -248,16 +239,12 @@ def memory(symbol: str) -> Chart:
     base = base.transform_calculate(
         mib="datum.bytes / 1048576", order=f"indexof({parts}, datum.what)"
     )
-    return (
-        base.mark_area(opacity=0.85)
-        .encode(
-            x=_size(symbol),
-            y=alt.Y("mib:Q", title="MiB", stack=True),
-            color=alt.Color("what:N", title="", sort=parts),
-            order="order:Q",
-            tooltip=["what:N", "size:Q", alt.Tooltip("mib:Q", format=".1f")],
-        )
-        .properties(height=HEIGHT)
+    return base.mark_area(opacity=0.85).encode(
+        x=_size(symbol),
+        y=alt.Y("mib:Q", title="MiB", stack=True),
+        color=alt.Color("what:N", title="", sort=parts),
+        order="order:Q",
+        tooltip=["what:N", "size:Q", alt.Tooltip("mib:Q", format=".1f")],
     )
 
 

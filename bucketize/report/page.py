@@ -16,7 +16,7 @@ from altair import SCHEMA_VERSION
 
 from bucketize.report import charts
 from bucketize.report.report import ModelReport
-from bucketize.report.section import FORMATS, MISSING, PageSection, Picture
+from bucketize.report.section import FORMATS, MISSING, Picture
 from bucketize.report.sections import graph_of, sections, two_symbols
 from bucketize.report.words import summary
 
@@ -31,7 +31,7 @@ DRAWN = (
 def html(of: ModelReport) -> str:
     """The page of a report."""
     every = sections(of)
-    pictures = _pictures(every)
+    pictures = [part for s in every for part in s.parts if isinstance(part, Picture)]
     its = {
         "charts": [charts.specification(picture.chart) for picture in pictures],
         "frames": {name: columns(frame) for name, frame in drawn(of).items()},
@@ -97,10 +97,6 @@ def _segment(row: dict[Any, Any]) -> str:
 def _shown(kind: str) -> Any:
     from_value = FORMATS[kind]
     return lambda value: MISSING if pd.isna(value) else from_value(value)
-
-
-def _pictures(every: list[PageSection]) -> list[Picture]:
-    return [part for s in every for part in s.parts if isinstance(part, Picture)]
 
 
 def drawn(of: ModelReport) -> dict[str, pd.DataFrame]:

@@ -9,23 +9,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from bucketize.errors import ArgumentError, BucketizeError
 from bucketize.executable import Executable
-from bucketize.measure.case import random_array
-from bucketize.op import Array
+from bucketize.measure.case import random_inputs
 from bucketize.progress import Tell, progress_bar, shown, steps
 from bucketize.report import clones, costs, running, searching
 from bucketize.report.against import Rival, compared
-from bucketize.report.planned import ClonePlan, by_size, frontier, plan
+from bucketize.report.planned import UNASKED, Frames, plan
 from bucketize.report.running import Inputs
 from bucketize.report.subject import ReportSubject
 from bucketize.traffic.value import Traffic
-from bucketize.types import Sizes, Symbol
-
-Tables = dict[str, pd.DataFrame]
+from bucketize.types import Symbol
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,21 +130,12 @@ def report(  # noqa: PLR0913  options by name
     subject = ReportSubject(exe, name, traffic, checked)
     rival = _rival(exe, against, model)
     with shown(progress, progress_bar("reporting")) as tell:
-        planned = None
+        planned = UNASKED
         if partition:
             steps(tell, 1)("what other numbers of clones would come to")
             planned = plan(exe.module, subject.requests, log, exe.program.threads)
-        beside = Beside(log, planned, rival)
-        return _report(subject, inputs or partial(_random, exe), beside, tell)
-
-
-@dataclass(frozen=True)
-class Beside:
-    """What there is beside an executable, as far as it was asked for."""
-
-    log: str | Path | None
-    plan: ClonePlan | None
-    rival: Rival | None
+        usual = partial(random_inputs, exe.program.routines.params("main"))
+        return _report(subject, inputs or usual, planned, rival, log, tell)
 
 
 def _rival(
@@ -169,30 +156,29 @@ def _rival(
     return Rival.of_engine(against, model, exe.program.threads)
 
 
-def _random(exe: Executable, sizes: Sizes) -> dict[str, Array]:
-    """Random arrays for all inputs."""
-    dice = np.random.default_rng(0)
-    params = exe.program.routines.params("main")
-    return {p.name: random_array(dice, p.type, sizes) for p in params}
-
-
 def _report(
-    subject: ReportSubject, inputs: Inputs, beside: Beside, tell: Tell | None
+    subject: ReportSubject,
+    inputs: Inputs,
+    planned: tuple[str, Frames],
+    rival: Rival | None,
+    log: str | Path | None,
+    tell: Tell | None,
 ) -> ModelReport:
+    verdict, asked = planned
     warm_up = running.warmed(subject, tell)
     profiles = running.profiles(subject, inputs, tell)
     frames = {"warm_up": warm_up, **_of_runs(subject, profiles)}
-    if beside.rival:
-        frames |= compared(subject, profiles, beside.rival, inputs, tell)
+    if rival:
+        frames |= compared(subject, profiles, rival, inputs, tell)
     step = steps(tell, 4)
     step("clones and their kernels")
     frames |= _of_clones(subject)
     step("costs over sizes")
-    frames |= _of_sizes(subject, beside.plan)
+    frames |= _of_sizes(subject) | asked
     step("memory")
     frames["memory"] = running.memory(subject)
     step("the log")
-    frames |= searching.frames(beside.log, subject.name)
+    frames |= searching.frames(log, subject.name)
     names = set(frames["kernels"]["source"])
     sources = subject.program.sources
     return ModelReport(
@@ -201,12 +187,12 @@ def _report(
         interface=_interface(subject),
         sources={name: sources[name] for name in sorted(names) if name in sources},
         functions=clones.functions(subject, names),
-        verdict=str(beside.plan.partition) if beside.plan else "",
+        verdict=verdict,
         doubts=running.doubts(profiles),
     )
 
 
-def _of_runs(subject: ReportSubject, profiles: Mapping[str, pd.DataFrame]) -> Tables:
+def _of_runs(subject: ReportSubject, profiles: Mapping[str, pd.DataFrame]) -> Frames:
     return {
         "layers": running.layers(profiles),
         "calls": running.wholes(profiles),
@@ -215,7 +201,7 @@ def _of_runs(subject: ReportSubject, profiles: Mapping[str, pd.DataFrame]) -> Ta
     }
 
 
-def _of_clones(subject: ReportSubject) -> Tables:
+def _of_clones(subject: ReportSubject) -> Frames:
     every, buckets = clones.clones(subject), clones.buckets(subject)
     return {
         "clones": every,
@@ -227,14 +213,12 @@ def _of_clones(subject: ReportSubject) -> Tables:
     }
 
 
-def _of_sizes(subject: ReportSubject, planned: ClonePlan | None) -> Tables:
+def _of_sizes(subject: ReportSubject) -> Frames:
     return {
         "traffic": costs.traffic(subject),
         "sizes": costs.sizes(subject),
         "costs": costs.costs(subject),
         "implementations": costs.implementations(subject),
-        "frontier": frontier(planned),
-        "by_size": by_size(planned),
     }
 
 

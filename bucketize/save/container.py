@@ -11,10 +11,10 @@ import json
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,8 @@ BETWEEN = 64  # a cache line
 SUMMED = 4096
 
 Blob: TypeAlias = bytes | Array
+Piece: TypeAlias = tuple[int, bytes | bytearray | memoryview]
+"""Where bytes begin in a file, behind those of the piece before; and they."""
 
 
 def write(path: str | Path, header: Mapping[str, Any], blobs: Sequence[Blob]) -> None:
@@ -42,24 +44,20 @@ def write(path: str | Path, header: Mapping[str, Any], blobs: Sequence[Blob]) ->
         places.append((start, len(view), _digest(view).hex()))
     text = json.dumps({**header, "blobs": places}).encode()
     head = NAME + FORMAT.to_bytes(8, "little") + len(text).to_bytes(8, "little") + _digest(text)
-
-    def pieces(file: IO[bytes]) -> None:
-        file.write(head + text)
-        first = _first(len(text))
-        for (start, _, _), view in zip(places, views, strict=True):
-            file.write(bytes(first + start - file.tell()))
-            file.write(view)
-
-    put(Path(path), pieces)
+    first = _first(len(text))
+    starts = [first + start for start, _, _ in places]
+    put(Path(path), [(0, head + text), *zip(starts, views, strict=True)])
 
 
-def put(path: Path, write: Callable[[IO[bytes]], object], mode: int = 0o644) -> None:
-    """Put a file there, whole or not at all; ProgramError says why not."""
+def put(path: Path, pieces: Iterable[Piece], mode: int = 0o644) -> None:
+    """Put a file of pieces there, whole or not at all; ProgramError says why not."""
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
         try:
             with os.fdopen(handle, "wb") as file:
-                write(file)
+                for place, piece in pieces:
+                    file.write(bytes(place - file.tell()))
+                    file.write(piece)
             os.chmod(temporary, mode)
             os.replace(temporary, path)
         except BaseException:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from operator import index
 from typing import Any, TypeAlias, get_args, get_origin
 
@@ -16,7 +16,7 @@ from bucketize.kernel.template import Implementation
 from bucketize.kernel.workload import workload_of
 from bucketize.link.memory import aligned
 from bucketize.link.plan import Plan, Result, agreed
-from bucketize.lower.arrangement import USUAL, Arrangement
+from bucketize.lower.arrangement import Arrangement
 from bucketize.machine.speed import speed_of
 from bucketize.machine.target import Processor, Target
 from bucketize.op import Array, Movement
@@ -174,10 +174,10 @@ class SavedProgram:
         args = tuple(constants.get(i, a) for i, a in enumerate(args))
         implementation = Implementation(facts["template"], facts["schedule"])
         packs = {int(i): layout for i, layout in facts["packs"].items()}
-        pitched = frozenset(facts.get("pitched", ()))  # older files have none, and copies
+        pitched = frozenset(facts["pitched"])
         why, kernel = facts["why"], facts["kernel"]
         call = KernelCall(b, workload, args, implementation, why, kernel, packs, pitched)
-        others = facts.get("larger", ())  # older files have none
+        others = facts.get("larger", ())  # of these none has others
         larger = tuple((least, self._call(b, other)) for least, other in others)
         return replace(call, larger=larger) if larger else call
 
@@ -196,14 +196,10 @@ class SavedProgram:
         return self._segments[number]
 
 
-UNTOLD = asdict(Processor("", "", "", "", is_restricted=False))
-"""The processor of older files: none."""
-
-
 def _target(facts: Json) -> Target:
     values = _known(Target, facts)
     values |= {n: speed_of(values[n]) for n in ("speed", "beside") if n in values}
-    its = Processor(**_known(Processor, facts.get("processor", UNTOLD)))
+    its = Processor(**_known(Processor, facts["processor"]))
     return Target(**{**values, "processor": its})
 
 
@@ -244,8 +240,8 @@ class _Decoder:
         inputs, params = self.inputs(), self.params()
         code = self.code(entry["code"])
         fn = Function(entry["name"], inputs, (), code.results)
-        text = entry.get("arrangement", str(USUAL))  # older files do not tell
-        return Routine(entry["name"], params, fn, code, entry["executor"], Arrangement.parse(text))
+        arrangement = Arrangement.parse(entry["arrangement"])
+        return Routine(entry["name"], params, fn, code, entry["executor"], arrangement)
 
     def atom(self, number: int | Json) -> Atom:
         if isinstance(number, int):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -35,24 +35,14 @@ class Metrics:
             registry=self._registry,
         )
         self._queue = queue
-        self._waiting = Gauge(
-            "bucketize_requests_waiting", "Requests that wait", by, registry=self._registry
-        )
-        self._weights = Gauge(
-            "bucketize_weight_bytes", "Constants, as kernels hold them", by, registry=self._registry
-        )
-        self._drifted = Gauge(
-            "bucketize_drifted",
-            "1 while requests do not come as planned",
-            by,
-            registry=self._registry,
-        )
-        arenas = Gauge(
-            "bucketize_arena_bytes",
-            "Memory between kernels that no call uses now",
-            registry=self._registry,
-        )
+        self._waiting = self._gauge("requests_waiting", "Requests that wait", by)
+        self._weights = self._gauge("weight_bytes", "Constants, as kernels hold them", by)
+        self._drifted = self._gauge("drifted", "1 while requests do not come as planned", by)
+        arenas = self._gauge("arena_bytes", "Memory between kernels that no call uses now")
         arenas.set_function(lambda: ARENAS.nbytes)
+
+    def _gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
+        return Gauge(f"bucketize_{name}", text, labels, registry=self._registry)
 
     def text(self) -> bytes:
         """All of it, as Prometheus reads it."""

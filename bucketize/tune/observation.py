@@ -10,17 +10,16 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bucketize.kernel.template import Cost, Schedule
 from bucketize.kernel.templates import candidates
 from bucketize.log.trial import KERNEL, Trial
 from bucketize.machine.host import host
+from bucketize.machine.speed import Floats
 from bucketize.tune.samples import CLOCK
 from bucketize.tune.task import Point, Task
 from bucketize.types import Points
 
-Floats = NDArray[np.float64]
 C = TypeVar("C", bound=Cost)
 
 SHORT = 4e-7  # seconds

@@ -14,18 +14,16 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bucketize.errors import KernelError, warn
 from bucketize.log.trial import Trial
 from bucketize.machine.calibration import write
 from bucketize.machine.host import calibration_of, host
-from bucketize.machine.speed import Speed
+from bucketize.machine.speed import Floats, Speed
 from bucketize.machine.target import Target
 from bucketize.tune.observation import Observation, observations
 from bucketize.tune.task import Task
 
-Floats = NDArray[np.float64]
 NAMES = [f.name for f in fields(Speed)]
 
 SHORT_S = 5e-6  # below, the clock tells as much as the kernel

@@ -11,19 +11,17 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.gemm.cost import FITTED, Knobs, arrays, seconds
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Schedule
+from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
 from bucketize.tune.samples import Record, reference
 
 if TYPE_CHECKING:
     from sklearn.ensemble import ExtraTreesRegressor
-
-Floats = NDArray[np.float64]
 
 TREES = 100
 LEAF = 3  # records at least: what one noisy trial says is no rule

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bucketize.kernel.template import Implementation, Knob
+from bucketize.machine.speed import Floats
 
 if TYPE_CHECKING:
     from skopt.learning import GaussianProcessRegressor
 
-Floats = NDArray[np.float64]
 
 # Of greatest likelihood for what the recorded products take, by what the others make believe:
 SPREAD = 0.12  # of log latency around what is believed
@@ -108,8 +107,6 @@ class Surrogate:
 
     def _computed(self, tried: Mapping[int, float]) -> tuple[Floats, Floats]:
         at = list(tried)
-        if not at and not len(self._beyond):
-            return self.believed, np.full(len(self.believed), self.spread)
         process = self._process()
         own = np.array(list(tried.values())) - self.believed[at]
         process.fit(

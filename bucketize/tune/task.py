@@ -68,8 +68,6 @@ class Task(Owner):
     part: int
     """Which of these the points are of."""
     points: tuple[Point, ...]
-    count: int
-    """How often the function computes it."""
     weight_bytes: int
     """Of the whole function: what passes through the caches between two runs of a kernel."""
     target: Target
@@ -330,8 +328,9 @@ def tasks_in(routine: Routine, owner: Owner, judged: Weighted, spaces: Spaces) -
     alike: dict[str, list[KernelCall]] = {}
     for call in calls:
         alike.setdefault(call.workload.hash, []).append(call)
-    for first, *more in alike.values():
-        for part, points in _parts(first, more, judged).items():
+    for same in alike.values():
+        first = same[0]
+        for part, points in _parts(same, judged).items():
             yield Task(
                 **owner.names,
                 layer="+".join(first.binding.origin) or f"%{first.binding.outs[0].name}",
@@ -339,19 +338,17 @@ def tasks_in(routine: Routine, owner: Owner, judged: Weighted, spaces: Spaces) -
                 select=first.select,
                 part=part,
                 points=tuple(points.values()),
-                count=1 + len(more),
                 weight_bytes=weight_bytes,
                 target=spaces.target,
                 legal=spaces[first.workload, first.select.implementations[part]],
             )
 
 
-def _parts(
-    first: KernelCall, more: Sequence[KernelCall], judged: Weighted
-) -> dict[int, dict[Shapes, Point]]:
+def _parts(calls: Sequence[KernelCall], judged: Weighted) -> dict[int, dict[Shapes, Point]]:
     """Points of calls that are alike, by which of their implementations runs there."""
-    names, parts = _names(first.workload), defaultdict[int, dict[Shapes, Point]](dict)
-    for call in (first, *more):
+    first, parts = calls[0], defaultdict[int, dict[Shapes, Point]](dict)
+    names = _names(first.workload)
+    for call in calls:
         for point in _points(call.workload, names, judged):
             points = parts[first.part(point.sizes)]
             before = points.get(point.shapes)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bucketize.kernel.gemm.cost import ProductCost
 from bucketize.kernel.template import TEMPLATES, Implementation
 from bucketize.log.trial import Trial
+from bucketize.machine.speed import Floats
 from bucketize.tune.database import Database, Setting
 from bucketize.tune.residual import Forest, forest
 from bucketize.tune.samples import is_product, product_of
@@ -23,7 +23,6 @@ from bucketize.tune.task import Task
 NEAREST = 6  # places that a search hears of
 
 Trials = Mapping[object, Trial]
-Floats = NDArray[np.float64]
 
 
 @dataclass

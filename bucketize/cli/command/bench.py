@@ -17,7 +17,10 @@ from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import ZOO, compiled, dispatched, load_model, sizes_at
 from bucketize.cli.table import fitting, records, table
+from bucketize.errors import EnergyError
+from bucketize.op import Array
 from bucketize.progress import progress_bar
+from bucketize.release import release
 from bucketize.table import Format, pairs
 
 if TYPE_CHECKING:
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from bucketize.analysis.engines import Engine
     from bucketize.executable import Executable
     from bucketize.machine.energy import Energy
-    from bucketize.op import Array
 
     Benched = list[tuple[parameter.Sizes, pd.DataFrame]]
 
@@ -170,7 +172,6 @@ def streams_of(mode: str | None) -> dict[str, int]:
 
 def energy_counters() -> tuple[Energy | None, str]:
     """The counters of this machine, or why there are none."""
-    from bucketize.errors import EnergyError
     from bucketize.machine.energy import energy
 
     try:
@@ -202,7 +203,6 @@ def ours(exe: Executable, options: dict[str, Any]) -> Session:
     from bucketize.analysis import Session
     from bucketize.analysis.benchmark import OURS
     from bucketize.analysis.engines import streams_text
-    from bucketize.release import release
 
     log, dispatcher = options["log"], options["dispatcher"]
     schedules = f"schedules of {log}" if log else "default schedules"

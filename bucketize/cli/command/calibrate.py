@@ -10,6 +10,7 @@ import click
 
 from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option
+from bucketize.errors import KernelError
 
 if TYPE_CHECKING:
     from bucketize.machine.calibration import Calibration
@@ -47,7 +48,6 @@ def calibrate(show: bool, as_json: bool) -> None:
       bucketize calibrate
       bucketize calibrate --show
     """
-    from bucketize.errors import KernelError
     from bucketize.inspect.calibrate import calibrate as measured
     from bucketize.machine.calibration import stored, write
     from bucketize.machine.host import host, machine_of

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,8 @@ import click
 
 from bucketize.cli.echo import echo
 from bucketize.cli.table import fitting, table
-from bucketize.progress import span
-from bucketize.table import pairs, several, shortened
+from bucketize.progress import Wait, beside, span
+from bucketize.table import legible, pairs, several, shortened
 
 if TYPE_CHECKING:
     from bucketize.analysis.course import Course
@@ -47,16 +48,9 @@ def top(log: Path, once: bool) -> None:
     view = View(Tail(log))
     view.look()
     if not once:
-        with shown(view), ended_by_interrupt():
+        with shown(view), suppress(KeyboardInterrupt):  # Ctrl-C is how a watch ends
             follow(view)
     echo(view.text)
-
-
-@contextmanager
-def ended_by_interrupt() -> Iterator[None]:
-    """Ctrl-C is how a watch ends."""
-    with suppress(KeyboardInterrupt):
-        yield
 
 
 @dataclass
@@ -115,14 +109,12 @@ def follow(view: View, wait: Callable[[float], None] = time.sleep) -> None:
 def shown(view: View) -> Iterator[None]:
     """The view on a terminal as it is now, elsewhere lines of it now and then."""
     if not sys.stdout.isatty():
-        with written(view):
+        with beside(partial(write_lines, view)):
             yield
         return
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
-
-    from bucketize.table import legible
 
     def picture() -> Text:
         return Text(legible(view.text))
@@ -131,25 +123,11 @@ def shown(view: View) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def written(view: View) -> Iterator[None]:
-    """Lines while the context lasts, one at once."""
-    from threading import Event, Thread
-
-    stop = Event()
-
-    def write() -> None:
+def write_lines(view: View, wait: Wait) -> None:
+    """Write lines, one at once, until `wait`, given seconds, returns True."""
+    echo(view.line)
+    while not wait(EVERY_S):
         echo(view.line)
-        while not stop.wait(EVERY_S):
-            echo(view.line)
-
-    thread = Thread(target=write, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def waiting(log: Path) -> str:
