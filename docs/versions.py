@@ -13,6 +13,8 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+from axe import check
+
 from bucketize.release import release
 
 ROOT = Path(__file__).parents[1]
@@ -23,7 +25,9 @@ DEV = "dev"
 def main(address: str) -> None:
     """Build, and tell where; versions will be below of `address`."""
     is_release = import_module("bucketize._version").__version__ == release()
-    build(release() if is_release else DEV)
+    version = release() if is_release else DEV
+    build(version)
+    check(OUT / version)
     versions = link(OUT, address)
     print(f"{OUT.relative_to(ROOT)}: {', '.join(versions)}")
 

@@ -122,3 +122,21 @@ def test_the_picture_of_engines_shows_the_figures_of_the_pages() -> None:
     assert len(frame) == 23
     missing = [r for r in frame.itertuples() if f"{r.mean} ({r.worst}" not in told]
     assert not missing
+
+
+def test_a_page_that_not_everybody_can_read_is_a_fault(
+    module: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    axe = module("axe")
+    if axe.CHROMIUM is None:
+        pytest.skip("there is no chromium to look at the page with")
+    page = tmp_path / "page.html"
+    style = "@media (prefers-color-scheme: dark) { body { background: #000; color: #222 } }"
+    page.write_text(
+        f'<!doctype html><html lang="en"><title>a page</title><style>{style}</style>'
+        '<main><h1>title</h1><img src="a.png"></main></html>'
+    )
+    told = axe.faults_of([page], "dark")
+    assert [line.split(": ")[1] for line in told] == ["color-contrast", "image-alt", "image-alt"]
+    assert told[0].startswith(f"{page}, dark, 1280 pixels: color-contrast: ")
+    assert told[0].endswith(": <h1>title</h1>")
