@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,12 @@ from bucketize.release import release as last_tag
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
+DEV = "dev"
+site_version = os.environ.get("BUCKETIZE_SITE_VERSION", DEV)  # of versions.py
+is_release = site_version != DEV
+
 project = "bucketize"
-release = version = last_tag()
-is_release = import_module("bucketize._version").__version__ == release
+release = version = site_version if is_release else last_tag()
 html_title = f"bucketize {release}" if is_release else f"bucketize {release}+"
 
 extensions = [
@@ -62,7 +64,7 @@ html_theme_options = {
     "footer_end": [],
     "switcher": {
         "json_url": "../versions.json",  # of all versions, beside their folders
-        "version_match": os.environ.get("BUCKETIZE_SITE_VERSION", release),
+        "version_match": site_version,
     },
     "check_switcher": False,  # it is written when all versions are there
 }

@@ -9,6 +9,7 @@ import importlib
 import itertools
 import json
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -100,6 +101,22 @@ def test_all_versions_are_listed_and_the_newest_release_is_home(
     assert link(tmp_path, "https://there/docs/") == ["dev", "0.10.0", "0.9.0"]
     told = json.loads((tmp_path / "versions.json").read_text())
     assert told[1] == {"version": "0.10.0", "url": "https://there/docs/0.10.0/"}
+
+
+def test_a_commit_with_a_tag_is_a_release(
+    module: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was installed: an environment is not made anew for a tag or a commit."""
+    versions = module("versions")
+    monkeypatch.setattr(versions, "ROOT", tmp_path)
+    told = []
+    for commands in ("init -q;commit", "tag v1.2.0;tag figures", "commit"):
+        for command in commands.split(";"):
+            words = ["-qm", "-", "--allow-empty"] if command == "commit" else []
+            git = ["git", "-c", "user.name=-", "-c", "user.email=-", *command.split(), *words]
+            subprocess.run(git, cwd=tmp_path, check=True)
+        told.append(versions.tag())
+    assert told == ["", "1.2.0", ""]
 
 
 def test_the_pictures_are_drawn(module: Callable[[str], ModuleType], tmp_path: Path) -> None:
