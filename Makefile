@@ -80,6 +80,7 @@ docs-links: $(VENV)/.docs ## the site's links to elsewhere: needs the network
 	@$(BIN)/sphinx-build -q -b linkcheck -d build/doctrees docs build/links
 
 docs-test: $(READY) ## every block of README and docs, those that take long, too
+	@$(BIN)/python tests/blocks.py
 	@$(BIN)/pytest -q -n 0 --every-case tests/test_documents.py
 
 bench: $(VENV)/.bench ## beside other engines, an hour or two; a minute: make bench BENCH='--quick -m mlp'

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,12 @@ from bucketize.release import release as last_tag
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
+DEV = "dev"
+site_version = os.environ.get("BUCKETIZE_SITE_VERSION", DEV)  # of versions.py
+is_release = site_version != DEV
+
 project = "bucketize"
-release = version = last_tag()
-is_release = import_module("bucketize._version").__version__ == release
+release = version = site_version if is_release else last_tag()
 html_title = f"bucketize {release}" if is_release else f"bucketize {release}+"
 
 extensions = [
@@ -61,7 +64,7 @@ html_theme_options = {
     "footer_end": [],
     "switcher": {
         "json_url": "../versions.json",  # of all versions, beside their folders
-        "version_match": os.environ.get("BUCKETIZE_SITE_VERSION", release),
+        "version_match": site_version,
     },
     "check_switcher": False,  # it is written when all versions are there
 }
@@ -71,6 +74,11 @@ PAGES = {
     "examples/library/README.md": "/how-to/languages.md",
     "tuning_logs/README.md": "/reference/log.md",
 }
+
+# Markup of Sphinx that not everybody can read: columns without a name, lists without a term.
+NAMELESS = '<th class="head[^"]*"><p></p></th>'
+ALL_NAMELESS = re.compile(rf"<thead>\s*<tr[^>]*>(?:{NAMELESS}\s*)+</tr>\s*</thead>")
+PARAMETERS = re.compile(r'<dl>\s*((?:<dd><em class="sig-param">.*?</dd>\s*)+)</dl>', re.DOTALL)
 
 
 def linked_here(app: Any, page: str, source: list[str]) -> None:
@@ -96,6 +104,20 @@ def dashed(app: Any, page: nodes.document) -> None:
             text.parent.replace(text, nodes.Text(" \N{EN DASH} "))
 
 
+def readable(app: Any, page: str, template: str, context: dict[str, Any], tree: Any) -> None:
+    """Leave out what a column or a list has not: its name, its terms."""
+    del app, page, template, tree
+    body = ALL_NAMELESS.sub("", context.get("body", ""))
+    body = re.sub(NAMELESS, "<td></td>", body)
+    context["body"] = PARAMETERS.sub(lambda list_: divided(list_[1]), body)
+
+
+def divided(parameters: str) -> str:
+    """The parameters of a signature, one on a line."""
+    lines = parameters.replace("<dd>", "<div>").replace("</dd>", "</div>")
+    return f'<div class="sig-params">{lines}</div>'
+
+
 def is_fault(record: logging.LogRecord) -> bool:
     """Whether a warning is one: a place in a toctree for pages to come is none."""
     return getattr(record, "subtype", None) != "empty_glob"  # without a type: not suppressed by it
@@ -106,4 +128,5 @@ def setup(app: Any) -> None:
     app.connect("source-read", linked_here)
     app.connect("sphinx-click-process-description", examples_as_code)
     app.connect("doctree-read", dashed)
+    app.connect("html-page-context", readable)
     logging.getLogger("sphinx.sphinx.directives.other").addFilter(is_fault)

@@ -4,8 +4,13 @@
 - `console`: a line behind `$ ` is a command, other lines are what it writes to its output; behind
   `&` it runs until the page ends. All commands of a page run in one folder, as `python` does.
 - `...` in an output is any text, as doctest has it, and spaces are alike.
+- `<!-- substitute: this -> that -->`: everywhere below it on the page, a test has that for this;
+  `a free port` is a number. What is in the background is waited for until its free ports answer.
 - `<!-- skip: next "reason" -->` above a block says why it is not run, and of what takes long
-  `skip: next if(quick, reason="...")` why not by `make test`: sybil's directives.
+  `skip: next if(quick, reason="...")` why not by `make test`: sybil's directives. Its commands are
+  parsed all the same, as those are of `pip install`, which is never run.
+
+`python tests/blocks.py` counts.
 """
 
 from __future__ import annotations
@@ -14,25 +19,33 @@ import contextlib
 import doctest
 import io
 import os
+import re
 import shlex
+import socket
 import subprocess
 import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import SkipTest
 
 import click.testing
+from command_lines import is_install, parse
 from sybil import Document, Example
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 
-from bucketize.cli.group import main
+from bucketize.cli.group import main as cli
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = (".", "docs/**", "examples/**", "runtime", "tuning_logs")
 PAGES = sorted(path for folder in FOLDERS for path in ROOT.glob(f"{folder}/*.md"))
 ALIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 PROMPT = "$ "
+SUBSTITUTE = re.compile("^<!-- substitute: (.+?) -> (.+?) -->$", re.MULTILINE)
+START_S = 120.0
 
 
 @dataclass
@@ -48,6 +61,8 @@ class Page:
     ran: int = 0
     """Where the last block of Python ends that was run."""
     beside: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    ports: list[int] = field(default_factory=list)
+    """That its text has, and nobody else."""
 
     def run(self) -> None:
         """Run all blocks, and fail at the first that is not as it should be."""
@@ -64,13 +79,9 @@ class Page:
 
     def document(self) -> Document:
         """The blocks that run, those that show what was printed, and what says which do not."""
-        parsers = (
-            CodeBlockParser("python", self.run_python),
-            CodeBlockParser("console", self.run_console),
-            CodeBlockParser("text", self.show),
-            SkipParser(),
-        )
-        return Document.parse(str(self.path), *parsers)
+        text, self.ports = substituted(self.path.read_text())
+        evaluators = {"python": self.run_python, "console": self.run_console, "text": self.show}
+        return parsed(self.path, text, evaluators)
 
     def evaluate(self, example: Example) -> None:
         """Run a block, unless the page says why not; what another printed is then not compared."""
@@ -78,6 +89,7 @@ class Page:
             example.evaluate()
         except SkipTest:
             self.printed = ""
+            is_parsed(example)
 
     def run_python(self, example: Example) -> None:
         assert not self.printed, f"no block shows what is printed: {self.printed}"
@@ -94,14 +106,64 @@ class Page:
     def run_console(self, example: Example) -> str | None:
         """Run the commands, one after the other; what differs."""
         for command, wanted in commands(example.parsed):
+            if is_install(command):
+                parse(command)
+                continue
             if command.endswith("&"):
-                words = shlex.split(command.removesuffix("&"))
-                self.beside.append(subprocess.Popen(words, env=environment()))
+                self.start(shlex.split(command.removesuffix("&")))
                 continue
             got = output(command)
             if wanted and (told := different(got, wanted)):
                 return f"{command}\n{told}"
         return None
+
+    def start(self, words: list[str]) -> None:
+        """Run a command until the page ends; it is there when the ports that it names answer."""
+        process = subprocess.Popen(words, env=environment())
+        self.beside.append(process)
+        for port in self.ports:
+            if str(port) in " ".join(words):
+                wait_for(port, process)
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + START_S
+    while process.poll() is None and time.monotonic() < end:
+        with contextlib.suppress(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port)).close()
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"nothing answers at port {port}: {shlex.join(map(str, process.args))}")
+
+
+def parsed(path: Path, text: str, evaluators: dict[str, Callable[[Example], object]]) -> Document:
+    """The blocks of these languages, and the directives that leave some out."""
+    document = Document(text, str(path))
+    blocks = [CodeBlockParser(language, each) for language, each in evaluators.items()]
+    for parser in (*blocks, SkipParser()):
+        for region in parser(document):
+            document.add(region)
+    return document
+
+
+def substituted(text: str) -> tuple[str, list[int]]:
+    """The text as it is tested, and the free ports in it."""
+    at, ports = 0, []
+    while found := SUBSTITUTE.search(text, at):
+        at, (old, new) = found.end(), found.groups()
+        assert old in text[at:], f"nothing to substitute: {found[0]}"
+        if new == "a free port":
+            ports.append(free_port())
+            new = str(ports[-1])
+        text = text[:at] + text[at:].replace(old, new)
+    return text, ports
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    return port
 
 
 def commands(text: str) -> list[tuple[str, str]]:
@@ -124,7 +186,7 @@ def output(command: str) -> str:
     """What it writes, but for errors and progress; a command that fails is an error."""
     words = shlex.split(command, comments=True)
     if words[0] == "bucketize" and not set(words) & {"|", ">", "&&", "||"}:
-        result = click.testing.CliRunner().invoke(main, words[1:], prog_name="bucketize")
+        result = click.testing.CliRunner().invoke(cli, words[1:], prog_name="bucketize")
         assert result.exit_code == 0, f"{command}\n{result.output}{result.exception or ''}"
         return result.stdout
     done = subprocess.run(
@@ -147,3 +209,67 @@ def different(got: str, wanted: str) -> str:
     if checker.check_output(wanted, got, ALIKE):
         return ""
     return checker.output_difference(example, got, ALIKE)
+
+
+RUN, LATER, PARSED = "run by make test", "run by make docs-test alone", "parsed"
+NEITHER = "neither run nor parsed"
+CODE = PYTHON, CONSOLE = "```python", "```console"
+
+
+def kinds(path: Path) -> dict[int, str]:
+    """What tests do with the blocks of code of a page, by their lines."""
+    found: dict[int, str] = {}
+    for quick, kind in ((False, LATER), (True, RUN)):
+        for example, is_run in visible(path, quick=quick):
+            if is_run:
+                found[example.line] = kind
+            elif example.line not in found:
+                found[example.line] = PARSED if is_parsed(example) else NEITHER
+    return found
+
+
+def visible(path: Path, *, quick: bool) -> Iterator[tuple[Example, bool]]:
+    """The blocks of code that a reader sees, and whether any of each is run."""
+    ran: list[Example] = []
+    languages = ("python", "console", "text")
+    document = parsed(path, path.read_text(), dict.fromkeys(languages, ran.append))
+    document.namespace |= {"quick": quick}
+    for example in document:
+        with contextlib.suppress(SkipTest):
+            example.evaluate()
+        if opening(example) in CODE:
+            yield example, example in ran and not only_installs(example)
+
+
+def only_installs(example: Example) -> bool:
+    is_console = opening(example) == CONSOLE
+    return is_console and all(is_install(command) for command, _ in commands(example.parsed))
+
+
+def opening(example: Example) -> str:
+    """The first line of a block, or of what says which are left out."""
+    return example.document.text[example.start :].partition("\n")[0]
+
+
+def is_parsed(example: Example) -> bool:
+    """Whether all of a block can be parsed; an error where that says that it is wrong."""
+    if opening(example) == CONSOLE:
+        are_parsed = [parse(command) for command, _ in commands(example.parsed)]
+        return all(are_parsed)
+    if opening(example) == PYTHON:
+        compile(example.parsed, example.path, "exec")
+    return True
+
+
+def main() -> None:
+    """Count the blocks of all pages by what is done with them, and name those that are not run."""
+    every = {(path, line): kind for path in PAGES for line, kind in kinds(path).items()}
+    for kind, count in Counter(every.values()).items():
+        print(f"{count:4} {kind}")
+        if kind in (PARSED, NEITHER):
+            where = [f"{path.relative_to(ROOT)}:{n}" for (path, n), k in every.items() if k == kind]
+            print("    ", *where)
+
+
+if __name__ == "__main__":
+    main()

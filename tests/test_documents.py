@@ -6,12 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
-from blocks import PAGES, ROOT, Page
+from blocks import LATER, NEITHER, PAGES, PARSED, ROOT, RUN, Page, kinds
+from command_lines import names
 from markdown_it import MarkdownIt
 
 APART = ROOT / "docs" / "extending.md"  # it adds ops for good: tests/test_extending.py runs it
-RUN = ("python", "console")
+CODE = ("python", "console")
 READ = ("text", "yaml", "c")
+COMMAND = re.compile(r"bucketize [a-z]([^\n]*\S)?")
 REASON = re.compile(r'(start|next) (".+"|if\(quick, reason=".+"\))|end')
 
 
@@ -36,9 +38,24 @@ def test_each_block_says_what_it_is_or_why_it_is_not_run(path: Path) -> None:
     blocks = [t for t in MarkdownIt().parse(text) if t.type in ("fence", "code_block")]
     for block in blocks:
         assert block.type == "fence", f"indented: {block.content}"
-        assert block.info.startswith("{") or block.info in (*RUN, *READ), block.content
+        assert block.info.startswith("{") or block.info in (*CODE, *READ), block.content
     for reason in re.findall(r"<!-- skip: (.*) -->", text):
         assert REASON.fullmatch(reason), reason
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_each_block_is_run_or_parsed(path: Path) -> None:
+    """All but one of a cluster: tests/serve/test_kserve.py reads its files."""
+    is_of_cluster = path == ROOT / "docs" / "scaling.md"
+    assert list(kinds(path).values()).count(NEITHER) == is_of_cluster
+
+
+@pytest.mark.parametrize("path", [p for p in PAGES if p.stem != "CHANGELOG"], ids=name)
+def test_commands_in_sentences_and_tables_have_their_options(path: Path) -> None:
+    for token in MarkdownIt().enable("table").parse(path.read_text()):
+        for span in token.children or []:
+            if span.type == "code_inline" and COMMAND.fullmatch(span.content):
+                names(span.content)
 
 
 def page(folder: Path, text: str, *, quick: bool = True) -> Page:
@@ -46,6 +63,7 @@ def page(folder: Path, text: str, *, quick: bool = True) -> Page:
     return Page(folder / "page.md", quick)
 
 
+SKIP = '<!-- skip: next "it is not run" -->\n'
 PRINTS = "```python\nprint(6 * 7)\n```\n"
 
 
@@ -62,6 +80,13 @@ PRINTS = "```python\nprint(6 * 7)\n```\n"
         ("```console\n$ echo so; false\n```", "echo so; false\nso"),
         ("```console\nbucketize zoo\n```", "begins with"),
         ('<!-- skip: next if(quick, reason="-") -->\n```python\n1 / 0\n```', "division by zero"),
+        ("<!-- substitute: 7 -> 8 -->\n", "nothing to substitute: <!-- substitute: 7 -> 8 -->"),
+        ("```console\n$ pip install '.[none]'\n```", ".[none]"),
+        (f"{SKIP}```console\n$ bucketize top --nap 3 log.csv\n```", "No such option '--nap'"),
+        (f"{SKIP}```console\n$ make demmo\n```", "demmo"),
+        (f"{SKIP}```console\n$ make demo FOR=me\n```", "FOR is no variable"),
+        (f"{SKIP}```python\n1 +\n```", "invalid syntax"),
+        ("<!-- substitute: 80 -> a free port -->\n```console\n$ true 80 &\n```", "nothing answers"),
     ],
 )
 def test_what_is_wrong_in_a_block_is_found(tmp_path: Path, text: str, fault: str) -> None:
@@ -102,3 +127,51 @@ assert pathlib.Path("file").read_text() == "one two\\n"
     shown.run()
     (beside,) = shown.beside
     assert beside.returncode is not None
+
+
+def test_what_is_in_the_background_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = """
+<!-- substitute: 8000 -> a free port -->
+<!-- substitute: # until it is stopped -> & -->
+```console
+$ python -m http.server --bind 127.0.0.1 8000  # until it is stopped
+$ curl --silent --fail localhost:8000/page.md
+...its own text...
+```
+
+its own text
+"""
+    page(tmp_path, text).run()
+
+
+def test_spans_of_sentences_name_what_there_is() -> None:
+    names("bucketize log merge --output all.csv")
+    names("bucketize compile --weight-bytes")
+    for wrong in ("bucketize rum MODEL", "bucketize log merges", "bucketize run --wieght"):
+        with pytest.raises(AssertionError, match="no such"):
+            names(wrong)
+
+
+def test_kinds_of_blocks(tmp_path: Path) -> None:
+    later = '<!-- skip: next if(quick, reason="it takes long") -->\n'
+    text = f"""
+{PRINTS}
+{later}{PRINTS}
+{SKIP}{PRINTS}
+{SKIP}```console
+$ kubectl apply
+```
+
+```console
+$ pip install .
+```
+
+<!-- invisible-code-block: python
+1 / 0
+-->
+"""
+    told = kinds(page(tmp_path, text).path)
+    assert list(told.values()) == [RUN, LATER, PARSED, NEITHER, PARSED]

@@ -9,6 +9,7 @@ import importlib
 import itertools
 import json
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -102,6 +103,22 @@ def test_all_versions_are_listed_and_the_newest_release_is_home(
     assert told[1] == {"version": "0.10.0", "url": "https://there/docs/0.10.0/"}
 
 
+def test_a_commit_with_a_tag_is_a_release(
+    module: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was installed: an environment is not made anew for a tag or a commit."""
+    versions = module("versions")
+    monkeypatch.setattr(versions, "ROOT", tmp_path)
+    told = []
+    for commands in ("init -q;commit", "tag v1.2.0;tag figures", "commit"):
+        for command in commands.split(";"):
+            words = ["-qm", "-", "--allow-empty"] if command == "commit" else []
+            git = ["git", "-c", "user.name=-", "-c", "user.email=-", *command.split(), *words]
+            subprocess.run(git, cwd=tmp_path, check=True)
+        told.append(versions.tag())
+    assert told == ["", "1.2.0", ""]
+
+
 def test_the_pictures_are_drawn(module: Callable[[str], ModuleType], tmp_path: Path) -> None:
     pictures = module("pictures")
     pictures.draw(tmp_path / "out")
@@ -122,3 +139,21 @@ def test_the_picture_of_engines_shows_the_figures_of_the_pages() -> None:
     assert len(frame) == 23
     missing = [r for r in frame.itertuples() if f"{r.mean} ({r.worst}" not in told]
     assert not missing
+
+
+def test_a_page_that_not_everybody_can_read_is_a_fault(
+    module: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    axe = module("axe")
+    if axe.CHROMIUM is None:
+        pytest.skip("there is no chromium to look at the page with")
+    page = tmp_path / "page.html"
+    style = "@media (prefers-color-scheme: dark) { body { background: #000; color: #222 } }"
+    page.write_text(
+        f'<!doctype html><html lang="en"><title>a page</title><style>{style}</style>'
+        '<main><h1>title</h1><img src="a.png"></main></html>'
+    )
+    told = axe.faults_of([page], "dark")
+    assert [line.split(": ")[1] for line in told] == ["color-contrast", "image-alt", "image-alt"]
+    assert told[0].startswith(f"{page}, dark, 1280 pixels: color-contrast: ")
+    assert told[0].endswith(": <h1>title</h1>")

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from click.testing import Result
 
-from bucketize.analysis import load
+from bucketize.analysis import load, tradeoff
 from bucketize.analysis.tradeoff import Survey
 from bucketize.cli import encoder
 from bucketize.cli.advice import LIMIT, advice
@@ -35,7 +35,8 @@ def test_demo(
 ) -> None:
     monkeypatch.setattr(demo, "NET", SMALL)
     monkeypatch.setattr(demo, "TEXTS", FEW)
-    monkeypatch.setattr(encoder, "ENOUGH_S", 0.1)
+    for module in (encoder, tradeoff):
+        monkeypatch.setattr(module, "ENOUGH_S", 0.1)
     result = run("demo", "--seconds", "2", "-o", "out")
     assert result.exit_code == 0, result.output
     out = tmp_path / "out"

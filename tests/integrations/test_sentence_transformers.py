@@ -48,18 +48,22 @@ def tokenizer() -> tokenizers.Tokenizer:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "onnx").mkdir()
-    onnx.save(model(), tmp_path / "onnx" / "model.onnx")
-    tokenizer().save(str(tmp_path / "tokenizer.json"))
+    return saved(tmp_path)
+
+
+def saved(folder: Path) -> Path:
+    (folder / "onnx").mkdir(parents=True)
+    onnx.save(model(), folder / "onnx" / "model.onnx")
+    tokenizer().save(str(folder / "tokenizer.json"))
     kinds = {"0_T": "Transformer", "1_P": "Pooling", "2_N": "Normalize"}
     modules = [
         {"path": path, "type": f"sentence_transformers.models.{kind}"}
         for path, kind in kinds.items()
     ]
-    (tmp_path / "modules.json").write_text(json.dumps(modules))
-    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 8}')
-    pooled(tmp_path, mean_tokens=True, cls_token=False)
-    return tmp_path
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 8}')
+    pooled(folder, mean_tokens=True, cls_token=False)
+    return folder
 
 
 def pooled(folder: Path, **modes: bool) -> None:
