@@ -123,7 +123,7 @@ def seconds_over(
     """
     taken = np.empty((len(points), len(implementations)))
     cold = usual_bytes(target)
-    done = work(workload).total
+    done = work(workload).total if threads > 1 else 0
     for template in dict.fromkeys(i.template for i in implementations):
         places = [k for k, i in enumerate(implementations) if i.template == template]
         cost = TEMPLATES[template].cost

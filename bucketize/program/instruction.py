@@ -20,7 +20,8 @@ from bucketize.kernel.workload import Workload
 from bucketize.ops import from_dims
 from bucketize.program.aliasing import Able, Location, Places
 from bucketize.program.decision_table import Nodes
-from bucketize.types import AnyDim, Dim, Sizes, Symbol, evaluate, symbols
+from bucketize.program.relation import relations
+from bucketize.types import AnyDim, Assumption, Dim, Sizes, Symbol, evaluate, symbols
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -78,6 +79,8 @@ class Segment:
     fn: Function
     every: tuple[KernelCall, ...]
     """Those included whose results are there without them."""
+    like: Segment | None = None
+    """One of the same function, which has what follows from that alone."""
 
     def __repr__(self) -> str:
         return f"<segment of {len(self.calls)} kernels>"
@@ -109,8 +112,15 @@ class Segment:
     @cached_property
     def symbols(self) -> tuple[str, ...]:
         """The names that the segment's dims are made of, and the numbers that are known as dims."""
+        if self.like is not None:
+            return self.like.symbols
         values = tuple(a.type.value for b in self.fn.body for a in b.args)
         return tuple(sorted(self.fn.mentioned() | {s.name for s in mentioned(values)}))
+
+    @cached_property
+    def relations(self) -> list[Assumption]:
+        """What is checked of sizes before it runs."""
+        return relations(self.fn) if self.like is None else self.like.relations
 
     @cached_property
     def dims(self) -> dict[Atom, tuple[Dim, ...]]:

@@ -29,10 +29,10 @@ from bucketize.link.block import (
 from bucketize.link.image import Image
 from bucketize.link.memory import Lent, address, contiguous, empty_result
 from bucketize.link.plan import FAILURES, Result
-from bucketize.link.relation import extents, relied_on
 from bucketize.link.table import block, rows_of
 from bucketize.op import Array
 from bucketize.program.instruction import Segment
+from bucketize.program.relation import extents, relied_on
 from bucketize.runtime.thread_pool import TEAM, Run
 from bucketize.types import Assumption, evaluate
 
