@@ -21,7 +21,7 @@ from bucketize.ops import from_dims
 from bucketize.program.aliasing import Able, Location, Places
 from bucketize.program.decision_table import Nodes
 from bucketize.program.relation import relations
-from bucketize.types import AnyDim, Assumption, Dim, Sizes, Symbol, evaluate, symbols
+from bucketize.types import AnyDim, Assumption, Dim, Sizes, Symbol, Type, evaluate, symbols
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -84,6 +84,11 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"<segment of {len(self.calls)} kernels>"
+
+    @cached_property
+    def types(self) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
+        """Those of its parameters and of its results."""
+        return tuple(p.type for p in self.fn.params), tuple(r.type for r in self.fn.results)
 
     @cached_property
     def calls(self) -> tuple[KernelCall, ...]:
@@ -200,9 +205,8 @@ class RunSegment(Instruction, name="run", text="run {segment} on {args} -> {outs
 
     def check(self) -> None:
         """Kernels believe what types say of memory: those of a segment are those around it."""
-        fn = self.segment.fn
-        for mine, theirs in ((fn.params, self.args), (fn.results, self.outs)):
-            types, around = ([str(a.type) for a in atoms] for atoms in (mine, theirs))
+        for mine, theirs in zip(self.segment.types, (self.args, self.outs), strict=True):
+            types, around = list(map(str, mine)), [str(a.type) for a in theirs]
             if types != around:
                 raise ValueError(f"a segment of {types} stands among {around}")
 

@@ -84,7 +84,7 @@ class State:
             linked.kernels, self.order, self.chunks, address(self.table), stride, plan.threads
         )
         self.scratch = np.zeros((len(SCRATCH), len(plan.tensors)), np.int64)
-        self.bases = np.zeros(len(BASE) + len(segment.fn.params) + len(plan.results), np.int64)
+        self.bases = np.zeros(len(BASE) + len(segment.types[0]) + len(plan.results), np.int64)
         self.bases[BASE.table] = address(self.table)
         self.filling = block(FILL, **self._fill_words())
         self.walking = block(WALK, **self._walk_words())
