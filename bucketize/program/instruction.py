@@ -87,7 +87,7 @@ class Segment:
 
     @cached_property
     def types(self) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
-        """Those of its parameters and of its results."""
+        """The types of its parameters, and those of its results."""
         return tuple(p.type for p in self.fn.params), tuple(r.type for r in self.fn.results)
 
     @cached_property

@@ -66,8 +66,8 @@ class SavedProgram:
         there = self._target()
         if misfit := there.processor.misfit:
             return f"was compiled for {there.name}, and does not run here: it needs {misfit}"
-        told = all("reads" in entry for entry in self.header["segments"])
-        same = told and self.header["blocks"] == agreed()
+        is_whole = all("reads" in entry for entry in self.header["segments"])
+        same = is_whole and self.header["blocks"] == agreed()
         return None if same else f"is of another build of bucketize {mine}, whose tables differ"
 
     def _target(self) -> Target:
@@ -229,8 +229,8 @@ class StoredSegment(Segment):
         with sound(self.stored.file.path):
             fn = self.stored.function(self.entry)
             read = [[str(a.type) for a in atoms] for atoms in (fn.params, fn.results)]
-            if read != (told := self.entry.get("types", read)):
-                raise ValueError(f"a segment of types {told} is a function of types {read}")
+            if read != (types := self.entry.get("types", read)):
+                raise ValueError(f"a segment of types {types} is a function of types {read}")
             return fn
 
     @cached_property
