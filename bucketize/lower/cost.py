@@ -123,9 +123,9 @@ def _selects(
     target: Target,
     ways: Sequence[tuple[Implementation, tuple[Box, ...]]],
 ) -> list[Select]:
-    """For each usual implementation and slices what runs in these, and where the next one begins.
+    """What runs in slices of several boxes, each with the implementation that is usual there.
 
-    Where one of the slices' points has no elements it is the usual one.
+    Where one of the slices' points has no elements that is all.
     """
     boxes = tuple(box for _, cut in ways for box in cut)
     try:
@@ -143,13 +143,20 @@ def _selects(
     selects, end = [], 0
     for usual, cut in ways:
         here = slice(end, end := end + len(cut))
-        mine = list(dict.fromkeys(rows[i.key] for i in (usual, *best[here])))
-        whole = len(mine) > 1 and bool((filled[here] == len(SHARES)).all())
-        way = [mine[i] for i in _cheapest(logs[mine, here])] if whole else [mine[0]]
-        starts = [k for k in range(1, len(way)) if way[k] != way[k - 1]]
-        least = tuple(least_size(workload, cut[k]) for k in starts)
-        selects.append(Select((each[way[0]], *(each[way[k]] for k in starts)), least))
+        own = {i.key: i for i in (usual, *best[here])} if all(filled[here] == len(SHARES)) else {}
+        its = logs[[rows[key] for key in own], here]
+        selects.append(_select(workload, list(own.values()), cut, its) if own else Select((usual,)))
     return selects
+
+
+def _select(
+    workload: Workload, each: Sequence[Implementation], boxes: tuple[Box, ...], logs: Floats
+) -> Select:
+    """The implementations of slices: another one than that of the slice before only by a gain."""
+    way = _cheapest(logs)
+    starts = [k for k in range(1, len(way)) if way[k] != way[k - 1]]
+    least = tuple(least_size(workload, boxes[k]) for k in starts)
+    return Select((each[way[0]], *(each[way[k]] for k in starts)), least)
 
 
 def _cheapest(logs: Floats) -> list[int]:
@@ -227,7 +234,12 @@ def _mean_logs(
     kept: Sequence[int],
     target: Target,
 ) -> Floats:
-    """The mean logarithm of seconds at the points kept: a row for each, a column for each box."""
+    """The mean logarithm of seconds at the points kept: a row for each, a column for each box.
+
+    It is 0 in a box of which no point is kept.
+    """
+    if not kept:
+        return np.zeros((len(implementations), len(points.boxes)))
     logs = np.log(seconds_over(workload, implementations, points.at(kept), target))
     boxes, count = np.array(kept, int) // len(SHARES), len(points.boxes)
     total = np.array([np.bincount(boxes, one, count) for one in logs.T])
