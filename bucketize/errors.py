@@ -6,7 +6,7 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 
 
@@ -170,5 +170,6 @@ def unknown_name(kind: str, name: object, names: Iterable[object]) -> UnknownNam
 def did_you_mean(name: object, names: Iterable[object]) -> str:
     """The end of a message that names the one of `names` most like `name`; empty if none is."""
     by_lower = {str(n).lower(): str(n) for n in names}
-    close = get_close_matches(str(name).lower(), by_lower, n=1)
+    # by name: no run needs it, and every import of the package would wait for it
+    close = import_module("difflib").get_close_matches(str(name).lower(), by_lower, n=1)
     return f"; did you mean {by_lower[close[0]]!r}?" if close else ""

@@ -60,10 +60,15 @@ def _taken(
 
 def model_of(workload: Workload, implementation: Implementation) -> CostModel:
     """The model of an implementation; `KernelError` where its template has none."""
-    cost = TEMPLATES[implementation.template].cost
+    cost = _cost(workload, implementation.template)
+    return CostModel(cost, implementation.schedule, work(workload).total)
+
+
+def _cost(workload: Workload, template: str) -> Cost:
+    cost = TEMPLATES[template].cost
     if cost is None:
-        raise KernelError(f"{implementation.template} has no model of what it takes")
-    return CostModel(cost(workload), implementation.schedule, work(workload).total)
+        raise KernelError(f"{template} has no model of what it takes")
+    return cost(workload)
 
 
 def seconds(
@@ -110,10 +115,11 @@ def seconds_over(
 
     """
     taken = np.empty((len(points), len(implementations)))
-    its = points, target, usual_bytes(target), threads
+    cold = usual_bytes(target)
+    done = work(workload).total if threads > 1 else 0
     for template in dict.fromkeys(i.template for i in implementations):
         places = [k for k, i in enumerate(implementations) if i.template == template]
-        model = model_of(workload, implementations[places[0]])
+        cost = _cost(workload, template)
         schedules = [implementations[k].schedule for k in places]
-        taken[:, places] = _taken(model.cost, model.work, schedules, *its)
+        taken[:, places] = _taken(cost, done, schedules, points, target, cold, threads)
     return taken

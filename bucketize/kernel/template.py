@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple, Protocol, TypeAlias
 
 from bucketize.kernel.typical import TypicalPoints, points
@@ -235,7 +236,7 @@ class Implementation:
             raise ValueError(f"{text!r} is no implementation, which is 'template knob=value ...'")
         return parsed
 
-    @property
+    @cached_property
     def key(self) -> tuple[str, frozenset[tuple[str, Knob]]]:
         """Equal for equal ones, whatever the order of the knobs."""
         return self.template, frozenset(self.schedule.items())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -68,49 +69,48 @@ def slices(workload: Workload, box: Box, count: int) -> tuple[Box, ...]:
     A batch grows when all else is at its end, as small sizes are mostly those of few images. Each
     slice goes on to where the next one begins.
     """
-    each = _growing(workload, box, FINE * count)
-    lows = Points([{s.name: s.lo for s in one} for one in each])
-    sizes: list[int] = lows.values(workload.size).tolist()
+    ends = _ends(workload, box, FINE * count)
+    columns = _growing(workload, ends)
+    growth = [dict(zip(columns, at, strict=True)) for at in zip(*columns.values(), strict=True)]
+    sizes: list[int] = Points(growth).values(workload.size).tolist()
     step = NEARLY * (max(sizes) / max(min(sizes), 1)) ** (1 / count)
     starts: list[int] = []
     for k, size in enumerate(sizes):
         if size > (sizes[starts[-1]] * step if starts else 0):
             starts.append(k)
-    ends = [[s.lo for s in each[k]] for k in starts[1:]] + [[s.hi or s.lo for s in each[-1]]]
-    return tuple(
-        tuple(Symbol(s.name, s.lo, end) for s, end in zip(each[k], tops, strict=True))
-        for k, tops in zip(starts, ends, strict=True)
-    )
+    rows = [[each[k] for each in columns.values()] for k in starts]
+    last = [its[-1] for its in ends.values()]
+    return tuple(tuple(map(Symbol, columns, low, high)) for low, high in pairwise([*rows, last]))
 
 
-def _growing(workload: Workload, box: Box, count: int) -> tuple[Box, ...]:
-    """Boxes along the growth of a box: of what is no batch, then of the batch."""
-    each = cuts(workload, box, count)
+def _growing(workload: Workload, ends: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+    """The symbols where each cut begins: of what is no batch, then of the batch."""
     batch = {s.name for dim in workload.results[0].shape[:1] for s in symbols(dim)}
-    if batch >= {s.name for s in each[0]} or not batch:
+    each = {name: list(its[:-1]) for name, its in ends.items()}
+    if not batch or batch >= ends.keys():
         return each
-    low, high = [s.lo for s in each[0]], [s.hi or s.lo for s in each[-1]]
-    few = (_held(one, low, batch) for one in each)
-    many = (_held(one, high, {s.name for s in one} - batch) for one in each)
-    return *few, *many
-
-
-def _held(box: Box, at: Sequence[int], names: Set[str]) -> Box:
-    """A box whose symbols of these names have one size each."""
-    pairs = zip(box, at, strict=True)
-    return tuple(Symbol(s.name, one, one) if s.name in names else s for s, one in pairs)
+    return {
+        name: [its[0]] * len(its) + its if name in batch else its + [ends[name][-1]] * len(its)
+        for name, its in each.items()
+    }
 
 
 def cuts(workload: Workload, box: Box, count: int) -> tuple[Box, ...]:
     """A box cut into so many, whose symbols grow together."""
-    own, each = {s.name: s for s in box}, dict.fromkeys(_symbols(workload))
-    ranges = [
-        (s.name, [between(s.lo, s.hi, k / count, ends) for k in range(count + 1)])
-        for s, ends in ((own.get(s.name, s), open_ends(s, workload)) for s in each)
-    ]
+    ends = _ends(workload, box, count)
     return tuple(
-        tuple(Symbol(name, ends[k], ends[k + 1]) for name, ends in ranges) for k in range(count)
+        tuple(Symbol(name, its[k], its[k + 1]) for name, its in ends.items()) for k in range(count)
     )
+
+
+def _ends(workload: Workload, box: Box, count: int) -> dict[str, list[int]]:
+    """For each symbol where so many cuts of a box begin, and where the last one ends."""
+    own = {s.name: s for s in box}
+    ranges = {s.name: (own.get(s.name, s), open_ends(s, workload)) for s in _symbols(workload)}
+    return {
+        name: [between(s.lo, s.hi, k / count, open_) for k in range(count + 1)]
+        for name, (s, open_) in ranges.items()
+    }
 
 
 def least_size(workload: Workload, box: Box) -> int:

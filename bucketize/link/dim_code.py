@@ -25,6 +25,7 @@ class DimCode:
         self.initial = [0] * len(symbols)
         self.rows: list[Row] = []
         self._numbers: dict[int, int] = {}
+        self._sums: dict[Expr, int] = {}
         self._made: dict[tuple[int, int, int], int] = {}
 
     def register(self, dim: Dim) -> int:
@@ -32,7 +33,9 @@ class DimCode:
         if isinstance(dim, Symbol):
             return self.symbols[dim.name]
         if isinstance(dim, Expr):
-            return self._sum(dim)
+            if dim not in self._sums:
+                self._sums[dim] = self._sum(dim)
+            return self._sums[dim]
         if isinstance(dim, AnyDim):  # those that only a run can tell have names by now
             how = "bound the model's symbols, bounds={...} or --dim SYMBOL=LO..HI"
             raise CompileError(f"sizes follow from the inputs' by more than can be written: {how}")

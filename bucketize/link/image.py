@@ -42,6 +42,9 @@ class Supply(Protocol):
     def constant(self, value: Array, call: KernelCall | None, argument: int) -> Array:
         """A constant as the kernel of `call` wants its argument, or in its own layout."""
 
+    def constants(self, segment: Segment) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """The constants of a segment, in the order of its plan's, and those that are results."""
+
     def kernels(self) -> dict[str, Kernel]:
         """The kernels that were asked for so far, by name."""
 
@@ -102,24 +105,9 @@ def _linked(supply: Supply, strip: int, segment: Segment) -> Linked:
     plan = supply.plan(segment)
     kernels = [supply.kernel(name).address for name in plan.kernels]
     kernels += [strip] * len(plan.groups)
-    constants, of_results = constants_of(segment, plan, supply)
+    constants, of_results = supply.constants(segment)
+    _, types = segment.types
     results = tuple(
-        (result.shape, atom.type.dtype)
-        for result, atom in zip(plan.results, segment.fn.results, strict=True)
+        (result.shape, type_.dtype) for result, type_ in zip(plan.results, types, strict=True)
     )
     return Linked(plan, np.array(kernels, np.int64), constants, of_results, results)
-
-
-def constants_of(
-    segment: Segment, plan: Plan, supply: Supply
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    """The constants of a segment, in the order of its plan's, and those that are results."""
-    results = tuple(supply.constant(c.value, None, 0) for c in plan.held)
-    constants = []
-    for _, row, index in plan.constants:
-        if row < 0:
-            constants.append(results[index])
-        else:
-            call = segment.rows[row]
-            constants.append(supply.constant(call.args[index].value, call, index))  # type: ignore[union-attr]
-    return tuple(constants), results

@@ -13,7 +13,7 @@ from bucketize.kernel.object import Kernel
 from bucketize.kernel.template import TEMPLATES, Launch
 from bucketize.link import native as cores
 from bucketize.link.ffi import Native, function_at
-from bucketize.link.image import Image, constants_of, core
+from bucketize.link.image import Image, core
 from bucketize.link.memory import Pool, aligned
 from bucketize.link.plan import Plan, agreed
 from bucketize.link.planner import Pitches, launch_of, plan_of
@@ -86,6 +86,18 @@ class Linker:
                 self._constants[key] = (value, mine)
             return self._constants[key][1]
 
+    def constants(self, segment: Segment) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        plan = self.plan(segment)
+        results = tuple(self.constant(c.value, None, 0) for c in plan.held)
+        constants = []
+        for _, row, index in plan.constants:
+            if row < 0:
+                constants.append(results[index])
+            else:
+                call = segment.rows[row]
+                constants.append(self.constant(call.args[index].value, call, index))  # type: ignore[union-attr]
+        return tuple(constants), results
+
     def constant_bytes(self) -> int:
         """Bytes of constants, those used as they are included."""
         with self._packing:
@@ -126,7 +138,7 @@ def linked(program: Program, building: Building, progress: Tell | None = None) -
     building.want(core_sources(program.threads) | sources(program, segments))
     for i, segment in enumerate(segments):
         tell("packing weights", i, len(segments))
-        constants_of(segment, linker.plan(segment), linker)
+        linker.constants(segment)
     building.finish(progress)
     image = Image(program, linker)
     for segment in segments:

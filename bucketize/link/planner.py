@@ -15,7 +15,6 @@ from bucketize.link.block import BASE, ORIGIN, RANGE, STATE, STRIP, WORD
 from bucketize.link.choice import chosen, chosen_lines, runs
 from bucketize.link.dim_code import DimCode
 from bucketize.link.plan import Plan, Result
-from bucketize.link.relation import relations
 from bucketize.link.strip import StripGroup, groups_of
 from bucketize.link.table import table
 from bucketize.machine.target import Target
@@ -262,7 +261,7 @@ class _Planner:
     def _checks(self) -> list[tuple[int, ...]]:
         rows = [
             (RELATIONS[relation], self.code.register(a), self.code.register(b))
-            for relation, a, b in relations(self.segment.fn)
+            for relation, a, b in self.segment.relations
         ]
         return [row for row in dict.fromkeys(rows) if row[1] != row[2]]
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bucketize.errors import TypeRelError
 from bucketize.ir import Const, Function, all_bindings
-from bucketize.kernel.cost import CostModel, model_of
-from bucketize.kernel.gemm.cost import cold_bytes
+from bucketize.kernel.cost import CostModel, model_of, seconds_over
 from bucketize.kernel.select import Select
 from bucketize.kernel.template import Implementation, Template
 from bucketize.kernel.templates import TEMPLATES, candidates
@@ -28,6 +28,7 @@ LESS = 0.9  # of the time: models of different templates are off by as much
 WIDE = 8  # times the elements of a result, from the least to the most, that one kernel should do
 STEP = math.sqrt(2)  # times as many are in the next slice of a range
 SLICES = 24
+AT_ONCE = 16  # boxes, whose slices are judged together: so columns stay in a cache
 GAIN = 0.15  # of the time of a slice, or of several together, that a further kernel takes off
 
 Weighted: TypeAlias = Sequence[tuple[Sizes, float]]
@@ -85,13 +86,19 @@ def selects_of(
     It is what `defaults_of` says, or where a box is wide several implementations.
     """
     usual = defaults_of(workload, able, target, boxes)
-    selects = []
-    for box, one, count in zip(boxes, usual, _slices(workload, able, boxes), strict=True):
-        select = Select((one,))
+    selects = [Select((one,)) for one in usual]
+    wide: dict[str, list[tuple[int, tuple[Box, ...]]]] = {}
+    for place, count in enumerate(_slices(workload, able, boxes)):
         if count > 1:
             with suppress(TypeRelError):  # some sizes have no value, as in `defaults_of`
-                select = _select(workload, able, target, one, slices(workload, box, count))
-        selects.append(select)
+                cut = slices(workload, boxes[place], count)
+                wide.setdefault(usual[place].template, []).append((place, cut))
+    for name, each in wide.items():
+        for some in (each[k : k + AT_ONCE] for k in range(0, len(each), AT_ONCE)):
+            ways = [(usual[place], cut) for place, cut in some]
+            chosen = _selects(workload, _reaching(name, workload, able), target, ways)
+            for (place, _), select in zip(some, chosen, strict=True):
+                selects[place] = select
     return selects
 
 
@@ -104,34 +111,52 @@ def _slices(workload: Workload, able: Sequence[Template], boxes: tuple[Box, ...]
     return [min(SLICES, round(math.log(t, STEP))) if t >= WIDE else 1 for t in times]
 
 
-def _select(
+def _reaching(usual: str, workload: Workload, able: Sequence[Template]) -> list[Template]:
+    """The templates that reach what the usual one does: tensors lie where all of them can."""
+    reach = TEMPLATES[usual].pitched(workload)
+    return [t for t in able if reach <= t.pitched(workload)]
+
+
+def _selects(
     workload: Workload,
     able: Sequence[Template],
     target: Target,
-    usual: Implementation,
-    boxes: tuple[Box, ...],
-) -> Select:
-    """The implementations of slices: another one than that of the slice before only by a gain.
+    ways: Sequence[tuple[Implementation, tuple[Box, ...]]],
+) -> list[Select]:
+    """What runs in slices of several boxes, each with the implementation that is usual there.
 
-    Tensors lie where all of them can reach them, so each reaches what the usual one does.
+    Where one of the slices' points has no elements that is all.
     """
-    reach = TEMPLATES[usual.template].pitched(workload)
-    able = [t for t in able if reach <= t.pitched(workload)]
-    within = points(workload, boxes)
-    each = {i.key: i for i in (usual, *defaults_of(workload, able, target, boxes))}
-    kept = _with_elements(workload, within)
-    if len(each) == 1 or len(kept) < len(within):
-        return Select((usual,))
-    first, implementations = able[0].name, list(each.values())
-    logs = [
-        _mean_logs(workload, [i] * len(boxes), within, kept, target)
-        + (math.log(LESS) if i.template == first else 0.0)
-        for i in implementations
-    ]
-    way = [implementations[i] for i in _cheapest(np.array(logs))]
+    boxes = tuple(box for _, cut in ways for box in cut)
+    try:
+        best = defaults_of(workload, able, target, boxes)
+        each = list({i.key: i for i in (*(usual for usual, _ in ways), *best)}.values())
+        within = points(workload, boxes)
+        kept = _with_elements(workload, within)
+        logs = _mean_logs(workload, each, within, kept, target)
+    except TypeRelError:
+        if len(ways) == 1:
+            return [Select((usual,)) for usual, _ in ways]
+        return [select for way in ways for select in _selects(workload, able, target, [way])]
+    logs[[i.template == able[0].name for i in each]] += math.log(LESS)
+    rows, filled = {i.key: row for row, i in enumerate(each)}, _filled(kept, len(boxes))
+    selects, end = [], 0
+    for usual, cut in ways:
+        here = slice(end, end := end + len(cut))
+        own = {i.key: i for i in (usual, *best[here])} if all(filled[here] == len(SHARES)) else {}
+        its = logs[[rows[key] for key in own], here]
+        selects.append(_select(workload, list(own.values()), cut, its) if own else Select((usual,)))
+    return selects
+
+
+def _select(
+    workload: Workload, each: Sequence[Implementation], boxes: tuple[Box, ...], logs: Floats
+) -> Select:
+    """The implementations of slices: another one than that of the slice before only by a gain."""
+    way = _cheapest(logs)
     starts = [k for k in range(1, len(way)) if way[k] != way[k - 1]]
     least = tuple(least_size(workload, boxes[k]) for k in starts)
-    return Select((way[0], *(way[k] for k in starts)), least)
+    return Select((each[way[0]], *(each[way[k]] for k in starts)), least)
 
 
 def _cheapest(logs: Floats) -> list[int]:
@@ -161,9 +186,8 @@ def expected(
     """
     within = points(workload, cuts(workload, box, count))
     kept = _with_elements(workload, within)
-    logs = [_mean_logs(workload, [i] * count, within, kept, target) for i in implementations]
-    filled = np.bincount(np.array(kept, int) // len(SHARES), minlength=count) > 0
-    return np.where(filled, np.exp(np.array(logs)), 0.0)
+    logs = _mean_logs(workload, implementations, within, kept, target)
+    return np.where(_filled(kept, count) > 0, np.exp(logs), 0.0)
 
 
 def defaults_of(
@@ -183,20 +207,24 @@ def defaults_of(
         return usual
     try:
         each = [usual, *(_defaults(t, workload, within, target) for t in others)]
-        logs = [_mean_logs(workload, one, within, kept, target) for one in each]
+        distinct = {i.key: i for one in each for i in one}
+        logs = _mean_logs(workload, list(distinct.values()), within, kept, target)
     except TypeRelError:  # shapes have a value there, and something that they lead to has none
         if len(boxes) == 1:
             return usual
         return [d for box in boxes for d in defaults_of(workload, able, target, (box,))]
-    logs[0] += math.log(LESS)
-    return [each[i][box] for box, i in enumerate(np.argmin(logs, axis=0))]
+    rows = {key: row for row, key in enumerate(distinct)}
+    taken = logs[[[rows[i.key] for i in one] for one in each], np.arange(len(boxes))]
+    taken[0] += math.log(LESS)
+    return [each[i][box] for box, i in enumerate(np.argmin(taken, axis=0))]
 
 
 def _defaults(
     template: Template, workload: Workload, points: TypicalPoints, target: Target
 ) -> list[Implementation]:
     schedules = template.defaults(workload, points, target)
-    return [Implementation(template.name, schedule) for schedule in schedules]
+    each = {id(s): Implementation(template.name, s) for s in schedules}  # most boxes share one
+    return [each[id(s)] for s in schedules]
 
 
 def _mean_logs(
@@ -206,21 +234,21 @@ def _mean_logs(
     kept: Sequence[int],
     target: Target,
 ) -> Floats:
-    """For each box the mean logarithm of seconds of its implementation, at the points kept.
+    """The mean logarithm of seconds at the points kept: a row for each, a column for each box.
 
-    Weights are as cold as where many kernels run in turn.
+    It is 0 in a box of which no point is kept.
     """
-    distinct = {i.key: i for i in implementations}
-    number = {key: i for i, key in enumerate(distinct)}
-    cost = TEMPLATES[implementations[0].template].cost
-    assert cost is not None
-    schedules, some = [i.schedule for i in distinct.values()], points.at(kept)
-    seconds = cost(workload).seconds(schedules, some, target, cold_bytes(target))
-    boxes = np.array(kept, int) // len(SHARES)
-    of_box = np.array([number[i.key] for i in implementations])
-    logs = np.log(seconds[np.arange(len(kept)), of_box[boxes]])
-    total, count = (np.bincount(boxes, part, len(of_box)) for part in (logs, None))
-    return total / np.maximum(count, 1)
+    if not kept:
+        return np.zeros((len(implementations), len(points.boxes)))
+    logs = np.log(seconds_over(workload, implementations, points.at(kept), target))
+    boxes, count = np.array(kept, int) // len(SHARES), len(points.boxes)
+    total = np.array([np.bincount(boxes, one, count) for one in logs.T])
+    return total / np.maximum(_filled(kept, count), 1)
+
+
+def _filled(kept: Sequence[int], boxes: int) -> NDArray[np.int_]:
+    """How many of the points kept each box has."""
+    return np.bincount(np.array(kept, int) // len(SHARES), minlength=boxes)
 
 
 def _with_elements(workload: Workload, points: TypicalPoints) -> list[int]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 
 from bucketize.dispatch.bucket import fallback_name
 from bucketize.dispatch.tree import name_dims
@@ -53,7 +53,7 @@ from bucketize.program.instruction import (
     with_segments,
 )
 from bucketize.program.program import Program, Routine, Routines
-from bucketize.program.sharing import Family, family_of
+from bucketize.program.sharing import Defaults, Family, family_of
 from bucketize.ragged.name import ragged_name
 from bucketize.ragged.ragged import packed_of
 
@@ -94,9 +94,13 @@ class _Decider:
     workloads: dict[Hashable, Workload] = field(default_factory=dict)
     """By signature: what a large graph repeats is looked into once."""
     able: dict[Workload, Sequence[Template]] = field(default_factory=dict)
-    defaults: dict[Workload, Select] = field(default_factory=dict)
     written: dict[tuple[Workload, Hashable], str] = field(default_factory=dict)
     """The names of kernels, by workload and implementation."""
+
+    @cached_property
+    def usual(self) -> Defaults:
+        """What runs in functions that are no family's."""
+        return Defaults(self.target, {}, {})
 
     def routine(self, name: str) -> Routine:
         """The function as instructions."""
@@ -142,27 +146,33 @@ class _Decider:
             return None
         key, function = shared
         if key not in self.families:
-            base = self._routine(function())
-            able = not any(b.op is IF or b.op.static for b in all_bindings(base.fn))
-            clones, peers = self.module.clones, self._peers(key) if self.together else ()
-            self.families[key] = (
-                Family(base, self.target, self.choose, self.implement, clones, peers)
-                if able
-                else None
-            )
+            self.families[key] = self._new_family(function(), self._peers.get(key, ()))
         return self.families[key]
 
-    def _peers(self, key: object) -> list[str]:
-        """The clones of a family."""
-        keys = {name: family_of(clone) for name, clone in self.module.clones.items()}
-        return [name for name, shared in keys.items() if shared and shared[0] == key]
+    @cached_property
+    def _peers(self) -> Mapping[object, Sequence[str]]:
+        """The clones of each family, if they are judged together."""
+        peers: dict[object, list[str]] = {}
+        for name, clone in self.module.clones.items() if self.together else ():
+            key, _ = family_of(clone) or (None, None)
+            peers.setdefault(key, []).append(name)
+        return peers
 
-    def _routine(self, fn: Function, arrangement: Arrangement = USUAL) -> Routine:
+    def _new_family(self, fn: Function, peers: Sequence[str]) -> Family | None:
+        usual = Defaults(self.target, fn.symbols(), self.module.clones, peers)
+        base = self._routine(fn, usual=usual)
+        if any(b.op is IF or b.op.static for b in all_bindings(base.fn)):
+            return None
+        return Family(base, self.target, self.choose, self.implement, self.able, usual)
+
+    def _routine(
+        self, fn: Function, arrangement: Arrangement = USUAL, usual: Defaults | None = None
+    ) -> Routine:
         fn = name_dims(fn)
         lowered = fn if _is_tree(fn) else lower(fn, arrangement, target=self.target)
         if self.executor == "graph":
             check_static(lowered)
-        code = Cutter(partial(self.call, fn.name)).code(lowered, {})
+        code = Cutter(partial(self.call, fn.name, usual or self.usual)).code(lowered, {})
         executor = self._executor(lowered, code)
         return Routine(fn.name, lowered.params, lowered, code, executor, arrangement)
 
@@ -175,7 +185,7 @@ class _Decider:
         single = len(code.instructions) <= 1
         return "graph" if self.executor == "auto" and static and straight and single else "vm"
 
-    def call(self, function: str, b: Binding) -> KernelCall | None:
+    def call(self, function: str, usual: Defaults, b: Binding) -> KernelCall | None:
         """The kernel of a binding of a function; None if no template takes it."""
         fresh, args = workload_of(b)
         workload = self.workloads.setdefault(fresh.signature, fresh)
@@ -184,7 +194,7 @@ class _Decider:
         able = self.able[workload]
         if not able:
             return None
-        chosen = self.choose(function, workload, able, self.default(workload, able))
+        chosen = self.choose(function, workload, able, usual.of(workload, able))
         return self._implemented(b, workload, args, *chosen)
 
     def choose(
@@ -205,12 +215,6 @@ class _Decider:
             f"tune again"
         )
         return default, DEFAULT
-
-    def default(self, workload: Workload, able: Sequence[Template]) -> Select:
-        """What runs where nothing is known."""
-        if workload not in self.defaults:
-            self.defaults[workload] = default_of(workload, able, self.target)
-        return self.defaults[workload]
 
     def implement(self, call: KernelCall, select: Select, why: str) -> KernelCall:
         """The same call with other implementations."""
@@ -323,7 +327,7 @@ def rewritten(
 
     def segment(old: Segment) -> Segment:
         if old not in segments:
-            segments[old] = Segment(old.fn, tuple(map(call, old.every)))
+            segments[old] = Segment(old.fn, tuple(map(call, old.every)), old)
         return segments[old]
 
     def routine(name: str) -> Routine:

@@ -20,7 +20,8 @@ from bucketize.kernel.workload import Workload
 from bucketize.ops import from_dims
 from bucketize.program.aliasing import Able, Location, Places
 from bucketize.program.decision_table import Nodes
-from bucketize.types import AnyDim, Dim, Sizes, Symbol, evaluate, symbols
+from bucketize.program.relation import relations
+from bucketize.types import AnyDim, Assumption, Dim, Sizes, Symbol, Type, evaluate, symbols
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -78,9 +79,16 @@ class Segment:
     fn: Function
     every: tuple[KernelCall, ...]
     """Those included whose results are there without them."""
+    like: Segment | None = None
+    """One of the same function, which has what follows from that alone."""
 
     def __repr__(self) -> str:
         return f"<segment of {len(self.calls)} kernels>"
+
+    @cached_property
+    def types(self) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
+        """The types of its parameters, and those of its results."""
+        return tuple(p.type for p in self.fn.params), tuple(r.type for r in self.fn.results)
 
     @cached_property
     def calls(self) -> tuple[KernelCall, ...]:
@@ -109,8 +117,15 @@ class Segment:
     @cached_property
     def symbols(self) -> tuple[str, ...]:
         """The names that the segment's dims are made of, and the numbers that are known as dims."""
+        if self.like is not None:
+            return self.like.symbols
         values = tuple(a.type.value for b in self.fn.body for a in b.args)
         return tuple(sorted(self.fn.mentioned() | {s.name for s in mentioned(values)}))
+
+    @cached_property
+    def relations(self) -> list[Assumption]:
+        """What is checked of sizes before it runs."""
+        return relations(self.fn) if self.like is None else self.like.relations
 
     @cached_property
     def dims(self) -> dict[Atom, tuple[Dim, ...]]:
@@ -190,9 +205,8 @@ class RunSegment(Instruction, name="run", text="run {segment} on {args} -> {outs
 
     def check(self) -> None:
         """Kernels believe what types say of memory: those of a segment are those around it."""
-        fn = self.segment.fn
-        for mine, theirs in ((fn.params, self.args), (fn.results, self.outs)):
-            types, around = ([str(a.type) for a in atoms] for atoms in (mine, theirs))
+        for mine, theirs in zip(self.segment.types, (self.args, self.outs), strict=True):
+            types, around = list(map(str, mine)), [str(a.type) for a in theirs]
             if types != around:
                 raise ValueError(f"a segment of {types} stands among {around}")
 

@@ -15,7 +15,6 @@ from bucketize.dispatch.bucket import held, narrowed
 from bucketize.ir import Clone, Function, Var, specialise
 from bucketize.kernel.select import Select
 from bucketize.kernel.template import Template
-from bucketize.kernel.templates import candidates
 from bucketize.kernel.typical import Box
 from bucketize.kernel.workload import Workload
 from bucketize.lower.cost import selects_of
@@ -46,6 +45,39 @@ def family_of(clone: Clone) -> tuple[object, Callable[[], Function]] | None:
 
 
 @dataclass(frozen=True, eq=False)
+class Defaults:
+    """What runs where nothing is known: in a function's own bounds, and in those of clones."""
+
+    target: Target
+    symbols: Mapping[str, Symbol]
+    """Of the function, by name."""
+    clones: Mapping[str, Clone]
+    """Those that differ from it by bounds alone, and others."""
+    together: Sequence[str] = ()
+    """The clones that are judged with it; none: each alone."""
+    known: dict[Workload, dict[str, Select]] = field(default_factory=dict)
+
+    def of(self, workload: Workload, able: Sequence[Template], name: str = "") -> Select:
+        """The default within the bounds of one clone, or without a name in the function's own."""
+        by_name = self.known.setdefault(workload, {})
+        if name not in by_name:
+            boxes = self._boxes if name in self._boxes else {name: self.box(name)}
+            selects = selects_of(workload, able, self.target, tuple(boxes.values()))
+            by_name.update(zip(boxes, selects, strict=True))
+        return by_name[name]
+
+    def box(self, name: str) -> Box:
+        """The symbols with the bounds of a clone."""
+        bucket = self.clones[name].bucket
+        narrow = (narrowed(s, bucket[n]) for n, s in self.symbols.items() if n in bucket)
+        return tuple(s for s in narrow if isinstance(s, Symbol))
+
+    @cached_property
+    def _boxes(self) -> dict[str, Box]:
+        return {"": (), **{name: self.box(name) for name in self.together}}
+
+
+@dataclass(frozen=True, eq=False)
 class Family:
     """A routine with the bounds of the original, and the segments that its members share."""
 
@@ -53,19 +85,15 @@ class Family:
     target: Target
     choose: Choose
     implement: Implement
-    clones: Mapping[str, Clone]
-    together: Sequence[str] = ()
-    """The members whose defaults are judged with the first that is asked for; none: each alone."""
+    able: Mapping[Workload, Sequence[Template]]
+    """The candidates for each workload of the base."""
+    defaults: Defaults
     segments: dict[tuple[object, ...], Segment] = field(default_factory=dict)
     calls: dict[tuple[object, ...], KernelCall] = field(default_factory=dict)
-    able: dict[KernelCall, list[Template]] = field(default_factory=dict)
-    """The candidates for each call; none where there is nothing to choose."""
-    defaults: dict[Workload, dict[str, Select]] = field(default_factory=dict)
-    """For each workload those of members, by name."""
 
     def member(self, name: str) -> Routine:
         """The routine of one clone; `TypeRelError` if an extent has no value within its bounds."""
-        box: dict[str, Dim] = {s.name: s for s in self._box(name)}
+        box: dict[str, Dim] = {s.name: s for s in self.defaults.box(name)}
         for dim in self._dims:
             substitute(dim, box)
         code = with_segments(self.base.code, lambda segment: self._segment(segment, name))
@@ -77,19 +105,25 @@ class Family:
     @cached_property
     def _dims(self) -> frozenset[Dim]:
         """The extents in all that kernels compute."""
-        calls = (call for segment in self.base.segments() for call in segment.every)
-        bodies = (call.workload.body for call in calls)
+        bodies = (call.workload.body for call in self._calls)
         atoms = (
             a for body in bodies for a in (*body.params, *(o for b in body.body for o in b.outs))
         )
         return frozenset(d for a in atoms for d in a.type.axes if isinstance(d, Symbolic))
 
-    def _box(self, name: str) -> Box:
-        """The symbols of the base with the bounds of a member."""
-        bucket = self.clones[name].bucket
-        each = self.base.fn.symbols().items()
-        narrow = (narrowed(s, bucket[n]) for n, s in each if n in bucket)
-        return tuple(s for s in narrow if isinstance(s, Symbol))
+    @cached_property
+    def _calls(self) -> list[KernelCall]:
+        return [call for segment in self.base.segments() for call in segment.every]
+
+    @cached_property
+    def _choices(self) -> set[KernelCall]:
+        """The calls that may run by several implementations: of others bounds change nothing."""
+        return {
+            call
+            for call in self._calls
+            if len(able := self.able[call.workload]) > 1
+            or any(t.knobs(call.workload, self.target) for t in able)
+        }
 
     def _segment(self, base: Segment, name: str) -> Segment:
         calls = tuple(self._call(c, name) for c in base.every)
@@ -97,19 +131,14 @@ class Family:
             return base
         key = (base, *calls)
         if key not in self.segments:
-            self.segments[key] = Segment(base.fn, calls)
+            self.segments[key] = Segment(base.fn, calls, base)
         return self.segments[key]
 
     def _call(self, base: KernelCall, name: str) -> KernelCall:
-        if base not in self.able:
-            able = candidates(base.workload, self.target)
-            # else bounds do not matter
-            is_choice = len(able) > 1 or any(t.knobs(base.workload, self.target) for t in able)
-            self.able[base] = able if is_choice else []
-        able = self.able[base]
-        if not able:
+        if base not in self._choices:
             return base
-        default = self._default(base.workload, able, name)
+        able = self.able[base.workload]
+        default = self.defaults.of(base.workload, able, name)
         chosen, why = self.choose(name, base.workload, able, default)
         if chosen == base.select and why == base.why:
             return base
@@ -117,11 +146,3 @@ class Family:
         if key not in self.calls:
             self.calls[key] = self.implement(base, chosen, why)
         return self.calls[key]
-
-    def _default(self, workload: Workload, able: list[Template], name: str) -> Select:
-        by_name = self.defaults.setdefault(workload, {})
-        if name not in by_name:
-            names = self.together or (name,)
-            boxes = tuple(map(self._box, names))
-            by_name.update(zip(names, selects_of(workload, able, self.target, boxes), strict=True))
-        return by_name[name]

@@ -29,10 +29,10 @@ from bucketize.link.block import (
 from bucketize.link.image import Image
 from bucketize.link.memory import Lent, address, contiguous, empty_result
 from bucketize.link.plan import FAILURES, Result
-from bucketize.link.relation import extents, relied_on
 from bucketize.link.table import block, rows_of
 from bucketize.op import Array
 from bucketize.program.instruction import Segment
+from bucketize.program.relation import extents, relied_on
 from bucketize.runtime.thread_pool import TEAM, Run
 from bucketize.types import Assumption, evaluate
 
@@ -84,7 +84,7 @@ class State:
             linked.kernels, self.order, self.chunks, address(self.table), stride, plan.threads
         )
         self.scratch = np.zeros((len(SCRATCH), len(plan.tensors)), np.int64)
-        self.bases = np.zeros(len(BASE) + len(segment.fn.params) + len(plan.results), np.int64)
+        self.bases = np.zeros(len(BASE) + len(segment.types[0]) + len(plan.results), np.int64)
         self.bases[BASE.table] = address(self.table)
         self.filling = block(FILL, **self._fill_words())
         self.walking = block(WALK, **self._walk_words())

@@ -10,7 +10,6 @@ import hashlib
 import json
 import mmap
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,8 +50,9 @@ def write(path: str | Path, header: Mapping[str, Any], blobs: Sequence[Blob]) ->
 
 def put(path: Path, pieces: Iterable[Piece], mode: int = 0o644) -> None:
     """Put a file of pieces there, whole or not at all; ProgramError says why not."""
+    temporary = path.with_name(f"{path.name}{os.urandom(8).hex()}.tmp")
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             with os.fdopen(handle, "wb") as file:
                 for place, piece in pieces:
@@ -61,7 +61,7 @@ def put(path: Path, pieces: Iterable[Piece], mode: int = 0o644) -> None:
             os.chmod(temporary, mode)
             os.replace(temporary, path)
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
     except OSError as e:
         raise ProgramError(f"cannot write {path}: {e.strerror or e}") from e

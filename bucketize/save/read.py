@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
+from functools import cached_property
 from operator import index
 from typing import Any, TypeAlias, get_args, get_origin
 
@@ -36,7 +37,7 @@ from bucketize.release import release
 from bucketize.save.container import File, sound
 from bucketize.save.write import TABLES
 from bucketize.text import parse_function, parse_type
-from bucketize.types import Dim, Symbol
+from bucketize.types import Dim, Symbol, Type
 
 Json: TypeAlias = Mapping[str, Any]
 
@@ -55,7 +56,7 @@ class SavedProgram:
         self._packed = {(i, layout): entry for i, layout, entry in self.header["packed"]}
         self._arrays: dict[tuple[int, str], Array] = {}
         self._segments: dict[int, Segment] = {}
-        self._plans: dict[Segment, Json] = {}
+        self._entries: dict[Segment, Json] = {}
 
     def foreign(self) -> str | None:
         """Why the machine code is of no use here; None if it is."""
@@ -65,7 +66,8 @@ class SavedProgram:
         there = self._target()
         if misfit := there.processor.misfit:
             return f"was compiled for {there.name}, and does not run here: it needs {misfit}"
-        same = self.header["blocks"] == agreed()
+        is_whole = all("reads" in entry for entry in self.header["segments"])
+        same = is_whole and self.header["blocks"] == agreed()
         return None if same else f"is of another build of bucketize {mine}, whose tables differ"
 
     def _target(self) -> Target:
@@ -100,8 +102,8 @@ class SavedProgram:
         return self._loaded(*self.header["core"][name])
 
     def plan(self, segment: Segment) -> Plan:
-        stored = self._plans[segment]
         with sound(self.file.path):
+            stored = self._entries[segment]["plan"]
             decoded: Json = {
                 **{name: self._array(stored[name]) for name in TABLES},
                 "symbols": tuple(stored["symbols"]),
@@ -132,11 +134,25 @@ class SavedProgram:
     def constant(self, value: Array, call: KernelCall | None, argument: int) -> Array:
         with sound(self.file.path):
             number, layout = self._numbers[id(value)], "" if call is None else call.packs[argument]
-            key = (number, layout)
-            if key not in self._arrays:
-                entry = self._packed[key] if layout else self.header["constants"][number]
-                self._arrays[key] = aligned(self._array(entry))
-            return self._arrays[key]
+            return self._constant(number, layout)
+
+    def constants(self, segment: Segment) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        with sound(self.file.path):
+            entry = self._entries[segment]
+            plan, reads = entry["plan"], entry["reads"]
+            results = tuple(self._constant(number, "") for number in plan["held"])
+            constants = tuple(
+                results[k] if read is None else self._constant(*read)
+                for (*_, k), read in zip(plan["constants"], reads, strict=True)
+            )
+            return constants, results
+
+    def _constant(self, number: int, layout: str) -> Array:
+        key = (number, layout)
+        if key not in self._arrays:
+            entry = self._packed[key] if layout else self.header["constants"][number]
+            self._arrays[key] = aligned(self._array(entry))
+        return self._arrays[key]
 
     def constant_bytes(self) -> int:
         return sum(array.nbytes for array in self._arrays.values())
@@ -166,7 +182,7 @@ class SavedProgram:
         for number in range(len(entries)) if numbers is None else numbers:
             self.file.blob(entries[number]["blob"])
 
-    def _call(self, b: Binding, facts: Json) -> KernelCall:
+    def call(self, b: Binding, facts: Json) -> KernelCall:
         """A kernel call; its constants are the file's, whatever the text says of them."""
         b = replace(b, origin=tuple(facts["origin"]))
         workload, args = workload_of(b)
@@ -178,22 +194,53 @@ class SavedProgram:
         why, kernel = facts["why"], facts["kernel"]
         call = KernelCall(b, workload, args, implementation, why, kernel, packs, pitched)
         others = facts.get("larger", ())  # of these none has others
-        larger = tuple((least, self._call(b, other)) for least, other in others)
+        larger = tuple((least, self.call(b, other)) for least, other in others)
         return replace(call, larger=larger) if larger else call
 
     def segment(self, number: int) -> Segment:
         """A segment, one object for all who run it."""
         if number not in self._segments:
             entry = self.header["segments"][number]
-            fn = self.function(entry)
-            bindings = [
-                b for b in fn.body if b.op.movement is not Movement.VIEW and b.op is not from_dims
-            ]
-            pairs = zip(bindings, entry["calls"], strict=True)
-            segment = Segment(fn, tuple(self._call(b, facts) for b, facts in pairs))
-            self._segments[number] = segment
-            self._plans[segment] = entry["plan"]
+            segment = self._segments[number] = StoredSegment(self, entry)
+            self._entries[segment] = entry
         return self._segments[number]
+
+
+class StoredSegment(Segment):
+    """A segment whose function is read when somebody asks what it computes: a run does not."""
+
+    def __init__(self, stored: SavedProgram, entry: Json) -> None:
+        """Nothing is read yet."""
+        vars(self).update(stored=stored, entry=entry)  # it is as frozen as others
+
+    stored: SavedProgram
+    entry: Json
+
+    @cached_property
+    def types(self) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
+        """As the file has them beside the text; older ones have not."""
+        if "types" not in self.entry:
+            return super().types
+        params, results = (tuple(map(parse_type, types)) for types in self.entry["types"])
+        return params, results
+
+    @cached_property
+    def fn(self) -> Function:
+        with sound(self.stored.file.path):
+            fn = self.stored.function(self.entry)
+            read = [[str(a.type) for a in atoms] for atoms in (fn.params, fn.results)]
+            if read != (types := self.entry.get("types", read)):
+                raise ValueError(f"a segment of types {types} is a function of types {read}")
+            return fn
+
+    @cached_property
+    def every(self) -> tuple[KernelCall, ...]:
+        kernels = [
+            b for b in self.fn.body if b.op.movement is not Movement.VIEW and b.op is not from_dims
+        ]
+        with sound(self.stored.file.path):
+            pairs = zip(kernels, self.entry["calls"], strict=True)
+            return tuple(self.stored.call(b, facts) for b, facts in pairs)
 
 
 def _target(facts: Json) -> Target:

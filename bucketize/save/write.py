@@ -117,8 +117,20 @@ class _Saver:
             for call in segment.rows:
                 self.code(call)
             entry["calls"] = [self.call(c) for c in segment.every]
-            entry["plan"] = self.plan(self.image.linked(segment).plan)
+            plan = self.image.linked(segment).plan
+            entry["types"] = [list(map(str, types)) for types in segment.types]
+            entry["reads"] = [self.read(segment, row, k) for _, row, k in plan.constants]
+            entry["plan"] = self.plan(plan)
         return self.segments[segment]
+
+    def read(self, segment: Segment, row: int, index: int) -> tuple[int, str] | None:
+        """The number and the layout of a constant that a kernel reads; None: it is a result."""
+        if row < 0:
+            return None
+        call = segment.rows[row]
+        atom = call.args[index]
+        assert isinstance(atom, Const)
+        return self.constant(atom.value), call.packs[index]
 
     def code(self, call: KernelCall) -> None:
         """The machine code of a call that runs."""

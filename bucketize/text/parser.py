@@ -145,9 +145,11 @@ class _Parser(Reader):
             self.define(token, var)
 
     def agree(self, types: list[Type] | None, atoms: Sequence[Atom], at: Token) -> None:
-        inferred = joined(a.type for a in atoms)
-        if types is not None and joined(types) != inferred:
-            self.fail(f"written {joined(types)}, inferred {inferred}", at)
+        inferred = [a.type for a in atoms]
+        if types is None or types == inferred:
+            return
+        if joined(types) != joined(inferred):  # text has no elements that are known
+            self.fail(f"written {joined(types)}, inferred {joined(inferred)}", at)
 
     def ordinary(self, out: Builder, at: Token) -> Made:
         op, attrs = get(at.text), dict[str, Any]()

@@ -9,7 +9,7 @@ import ast
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
@@ -21,6 +21,7 @@ from bucketize.types import (
     Dim,
     OptionalType,
     SequenceType,
+    Shape,
     Symbol,
     Symbolic,
     TensorType,
@@ -43,14 +44,14 @@ PLAIN_NAME = r"[^\W\d][\w.]*"
 PLAIN_FUNCTION = r"[\w.]+(?:\[[^][\n]*\])?"
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _TOKEN = re.compile(
-    rf"""(?P<space>(?:\s|\#[^\n]*)+)
-    | (?P<variable>%(?:\d+|{PLAIN_NAME}|{_STRING}))
+    rf"""(?:\s|\#[^\n]*)*+(?: (?P<variable>%(?:\d+|{PLAIN_NAME}|{_STRING}))
     | (?P<function>@(?:{PLAIN_FUNCTION}|{_STRING}))
     | (?P<number>\d+(?:\.(?!\.)\d*)?(?:e[-+]?\d+)?)
     | (?P<name>{PLAIN_NAME})
     | (?P<string>'(?:[^'\\\n]|\\.)*'|{_STRING})
     | (?P<mark>->|//|>=|\.\.\.|\.\.|[-+*%(){{}}\[\],:=?])
-    | (?P<end>\Z)""",
+    | (?P<end>\Z)
+    | (?P<other>.))""",
     re.VERBOSE,
 )
 
@@ -99,20 +100,16 @@ class Reader:
     def __init__(self, text: str) -> None:
         """Begin at the first token."""
         self.text = text
-        self.tokens = list(self._scan())
+        self.tokens = [
+            Token(kind := str(match.lastgroup), match[kind], match.start(kind))
+            for match in _TOKEN.finditer(text)
+        ]
         self.at = 0
         self.bounds: dict[str, Symbol] = {}
-
-    def _scan(self) -> Iterator[Token]:
-        at = 0
-        for match in _TOKEN.finditer(self.text):
-            if match.start() != at:  # what lies between is no token
-                break
-            if match.lastgroup != "space":
-                yield Token(str(match.lastgroup), match[0], at)
-            at = match.end()
-        if at < len(self.text):
-            self.fail(f"no token begins with {self.text[at]!r}", Token("", "", at))
+        self._shapes: dict[Hashable, tuple[Shape, int]] = {}
+        """What was read, by its text and the bounds, and how many tokens it has."""
+        for other in (token for token in self.tokens if token.kind == "other"):
+            self.fail(f"no token begins with {other.text!r}", other)
 
     # errors
 
@@ -188,7 +185,18 @@ class Reader:
         if self.accept("..."):
             self.expect("]")
             return UnrankedType(dtype)
-        return TensorType(dtype, tuple(self.listed(self.dim, "]")))
+        return TensorType(dtype, self._shape())
+
+    def _shape(self) -> Shape:
+        """Dims up to a bracket; a text has most of them many times."""
+        start, first = self.now.start, self.at
+        key = self.text[start : self.text.find("]", start)], *self.bounds.values()
+        if key not in self._shapes:
+            shape = tuple(self.listed(self.dim, "]"))
+            self._shapes[key] = shape, self.at - first
+        shape, count = self._shapes[key]
+        self.at = first + count
+        return shape
 
     def _kind(self, name: str) -> Type:
         """`sequence(float32[3], 2)`, of which the count may be left out, or `optional(...)`."""
@@ -247,7 +255,10 @@ class Reader:
 
     def value(self) -> Any:
         """A dim, number, string, type, truth value, None, or a tuple of values."""
-        return self._operators(("+", "-"), lambda: self._operators(("*", "//", "%"), self._unary))
+        return self._operators(("+", "-"), self._product)
+
+    def _product(self) -> Any:
+        return self._operators(("*", "//", "%"), self._unary)
 
     def _operators(self, marks: tuple[str, ...], operand: Callable[[], Any]) -> Any:
         left = operand()

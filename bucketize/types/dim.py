@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from bucketize.errors import TypeRelError
@@ -158,6 +158,16 @@ class Term:
 
     fn: str
     args: tuple[Dim, ...]
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.fn, self.args)))
+
+    def __hash__(self) -> int:
+        return self._hash  # else dims that nest are walked at each look into a dict
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Term, (self.fn, self.args)  # the hash is of this process
 
     def __str__(self) -> str:
         sign = FUNCTIONS[self.fn].sign
@@ -171,6 +181,16 @@ class Expr(Symbolic):
     """A sum of products of atoms with integer factors, in a canonical order."""
 
     terms: tuple[tuple[Monomial, int], ...]
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(self.terms))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Expr, (self.terms,)
 
     def __str__(self) -> str:
         text = " + ".join(_product(m, c) for m, c in self.terms)
@@ -503,6 +523,7 @@ def maximum(a: Dim, b: Dim) -> Dim:
     return _choose("max", a, b)
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def _choose(fn: str, a: Dim, b: Dim) -> Dim:
     if isinstance(a, AnyDim) or isinstance(b, AnyDim):
         return ANY

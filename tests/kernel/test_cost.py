@@ -315,6 +315,18 @@ def test_all_that_run_reach_what_the_usual_one_reaches() -> None:
     assert all(reach <= TEMPLATES[i.template].pitched(load) for i in select.implementations)
 
 
+def test_boxes_that_are_judged_together_leave_each_other_alone() -> None:
+    """More of them than are judged at once; the first have slices without a pixel."""
+    n, h, w = (Symbol(name, 1, 256) for name in "NHW")
+    load = image(n, h - 4, w)
+    able = candidates(load)
+    ends = [(1, 3), (1, 64), (1, 256), *((8 + i, 99 + 4 * i) for i in range(17))]
+    boxes = tuple(tuple(Symbol(s, *end) for s in "NHW") for end in ends)
+    together = selects_of(load, able, TARGET, boxes)
+    assert together == [selects_of(load, able, TARGET, (box,))[0] for box in boxes]
+    assert {len(way.implementations) > 1 for way in together} == {True, False}
+
+
 def test_what_is_selected_in_many_boxes_is_what_is_in_each_alone() -> None:
     load = image(*(Symbol(name, 1, 256) for name in "NHW"))
     able = candidates(load)

@@ -22,6 +22,7 @@ from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
 from bucketize.link.image import core
 from bucketize.machine.host import host
 from bucketize.save import container as file_module
+from bucketize.save import read as stored
 from bucketize.save.container import HEAD, File, write
 from bucketize.types import ANY, Symbol, tensor
 from dispatchers import log_dispatcher
@@ -397,6 +398,18 @@ def test_what_is_read_is_only_what_is_asked_for(
     packed = {i for i, (_, layout, _) in enumerate(File(path).header["packed"]) if layout}
     assert packed
     assert not raw <= set(asked)
+
+
+def test_a_run_reads_no_function(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exe, parse = bucketize.load(path), stored.parse_function
+    asked: list[str] = []
+    monkeypatch.setattr(
+        stored, "parse_function", lambda text, table: asked.append(text) or parse(text, table)
+    )
+    exe.run(np.zeros((2, 12), np.float32))
+    assert not asked
+    assert str(exe.program) == str(bucketize.compile(mlp()).program)
+    assert asked == [segment["text"] for segment in File(path).header["segments"]]
 
 
 def test_functions_are_text_in_the_file(path: Path) -> None:

@@ -195,6 +195,30 @@ def test_types_around_a_segment_are_its_own(path: Path, rebuild: bool) -> None:
         bucketize.load(path, rebuild=rebuild).run(np.ones((5, 2), np.float32))
 
 
+def test_a_segment_is_a_function_of_the_types_beside_its_text(path: Path) -> None:
+    """A run believes these and reads no text; who asks what it computes is told."""
+    header, blobs = contents(path)
+    for entry, key in ((header["segments"][0]["types"], 0), (header["routines"][0], "types")):
+        types = entry[key]
+        assert types[0] == "float32[N, 12]"
+        entry[key] = ["float32[M, 12]", *types[1:]]
+    write(path, header, blobs)
+    with pytest.raises(ProgramError, match=r"a segment of types .*M, 12.* is a function of types"):
+        str(bucketize.load(path).program)
+
+
+def test_a_program_that_does_not_tell_what_its_kernels_read_is_compiled_anew(path: Path) -> None:
+    """So are those that were saved before: they have no types beside their texts, either."""
+    want = bucketize.load(path).run(X)
+    header, blobs = contents(path)
+    for entry in header["segments"]:
+        del entry["types"], entry["reads"]
+    write(path, header, blobs)
+    with pytest.raises(ProgramError, match="is of another build of bucketize"):
+        bucketize.load(path)
+    same(bucketize.load(path, rebuild=True).run(X), want)
+
+
 # --- a file that is replaced while it is used ----------------------------------------------------
 
 

@@ -16,6 +16,7 @@ from bucketize.op import OPS
 from bucketize.ops import add, relu
 from bucketize.ops.dim import from_dims
 from bucketize.text import constants, parse, parse_function, parse_type, show, show_binding
+from bucketize.text.reader import Reader
 from bucketize.types import ANY, Symbol, broadcast, maximum, tensor
 
 N, S = Symbol("N", 1, 32), Symbol("S", 4)
@@ -364,6 +365,17 @@ def test_errors_of_inference_keep_their_kind_and_tell_the_place():
     with pytest.raises(TypeRelError, match="extents differ: 4 and 3") as e:
         parse(wrong("relu(%x)", "add(%x, float32[3](1, 2, 3))"))
     assert e.value.notes[-1].startswith("at line 2:8")
+
+
+def test_a_shape_that_is_read_again_has_the_bounds_in_force():
+    reader = Reader("float32[N + 1, 3] float32[N + 1, 3] int8[N + 1, 3] float32[N + 1, 4]")
+    for bounds in ({}, {"N": Symbol("N", 2, 8)}):
+        reader.bounds, reader.at = bounds, 0
+        types = [reader.type() for _ in range(4)]
+        n = bounds.get("N", Symbol("N"))
+        assert types[0] == types[1] == tensor("float32", n + 1, 3)
+        assert types[2:] == [tensor("int8", n + 1, 3), tensor("float32", n + 1, 4)]
+        reader.kind("end")
 
 
 def test_one_function_is_expected():
