@@ -151,8 +151,9 @@ def _row(here: pd.DataFrame, there: pd.DataFrame) -> dict[str, Any]:
     }
     if here_s is None or there_s is None:
         return row | {"which": "only there" if here_s is None else "only here"}
-    ratio = here_s / there_s if there_s else np.inf
-    which = "same" if 1 / SAME <= ratio <= SAME else "faster" if ratio < 1 else "slower"
+    ratio = here_s / there_s if there_s else np.nan  # too short for the clock
+    is_same = here_s == there_s or 1 / SAME <= ratio <= SAME
+    which = "same" if is_same else "faster" if ratio < 1 else "slower"
     return row | {"gained_s": there_s - here_s, "ratio": ratio, "which": which}
 
 

@@ -209,6 +209,14 @@ def test_layers_of_an_engine_are_matched_by_the_nodes_that_it_made_them_of() -> 
     assert rows.loc["ReorderOutput", "which"] == "only there"
 
 
+def test_what_takes_no_time_has_no_ratio() -> None:
+    here = pd.DataFrame([layer("a", "copy", 0.0), layer("b", "copy", 1.0)])
+    there = pd.DataFrame([layer("a", "copy", 0.0), layer("b", "copy", 0.0)])
+    rows = matched(here, there).set_index("name")
+    assert rows["which"].to_dict() == {"a": "same", "b": "slower"}
+    assert rows["ratio"].isna().all()
+
+
 def test_an_engine_is_compared_layer_by_layer(tmp_path: Path) -> None:
     onnx.save(zoo.build("mlp"), tmp_path / "mlp.onnx")
     its = bucketize.report(
