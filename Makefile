@@ -32,7 +32,7 @@ notebooks: $(READY) ## run examples/*.ipynb and keep what they show, but for tim
 recording: $(READY) ## docs/recording: a few commands in a terminal, as they run
 	@docs/recording/record.sh
 
-test: lint ## everything that CI runs: lint, types, size table, tests (TARGET=avx2: with narrower vectors)
+test: lint ## most of what CI runs: lint, types, size table, tests (TARGET=avx2: with narrower vectors)
 	@$(BIN)/python benchmarks/size_table.py
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --durations 25
 
