@@ -14,6 +14,9 @@ TARGET ?= $(BUCKETIZE_TARGET)
 CHECK  := layers types text ir op_laws semantics dispatch dispatchers decision_table bounds transforms verify \
           onnx plan runtime capture rounds save log search verdict confirm
 
+PYTEST := $(BIN)/pytest -q -n $(JOBS) --dist worksteal
+PAGES  := tests/test_documents.py tests/test_notebooks.py
+
 export BUCKETIZE_TARGET := $(TARGET)
 
 .PHONY: docs docs-links docs-test help demo notebooks recording test test-all test-arm64 test-ray check fuzz dist mutate \
@@ -34,16 +37,16 @@ recording: $(READY) ## docs/recording: a few commands in a terminal, as they run
 
 test: lint ## most of what CI runs: lint, types, size table, tests (TARGET=avx2: with narrower vectors)
 	@$(BIN)/python benchmarks/size_table.py
-	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --durations 25
+	@$(PYTEST) --durations 25 $(addprefix --ignore=,$(PAGES))
 
-test-all: lint ## every case of sweeps, of which `make test` runs an eighth: dtypes, widths, sizes, seeds
-	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --durations 25 --every-case
+test-all: lint ## every case of sweeps, of which `make test` runs a twelfth: dtypes, widths, sizes, seeds
+	@$(PYTEST) --durations 25 --every-case
 
 check: lint ## two minutes: lint, types, and the tests of what others rest on
-	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal $(foreach name,$(CHECK),$(wildcard tests/test_$(name).py tests/*/test_$(name).py))
+	@$(PYTEST) $(foreach name,$(CHECK),$(wildcard tests/test_$(name).py tests/*/test_$(name).py))
 
 fuzz: $(READY) ## thousands of random graphs, compiled in every way, beside references; mutated models
-	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --graphs 5000 $(wildcard tests/model/test_fuzz*.py tests/model/test_mutants.py)
+	@$(PYTEST) --graphs 5000 $(wildcard tests/model/test_fuzz*.py tests/model/test_mutants.py)
 
 test-arm64: $(READY) ## tests on 64-bit Arm in emulation, half an hour: needs Debian and qemu-user-static
 	@$(BIN)/python tests/arm64.py
@@ -79,9 +82,9 @@ docs: $(VENV)/.docs ## the site of docs/, into build/site; its links are checked
 docs-links: $(VENV)/.docs ## the site's links to elsewhere: needs the network
 	@$(BIN)/sphinx-build -q -b linkcheck -d build/doctrees docs build/links
 
-docs-test: $(READY) ## every block of README and docs, those that take long, too
+docs-test: $(READY) ## every block of README and docs, and every notebook
 	@$(BIN)/python tests/blocks.py
-	@$(BIN)/pytest -q -n 0 --every-case tests/test_documents.py
+	@$(PYTEST) $(PAGES)
 
 bench: $(VENV)/.bench ## beside other engines, an hour or two; a minute: make bench BENCH='--quick -m mlp'
 	@$(BIN)/python -m benchmarks bench $(BENCH)

@@ -6,9 +6,8 @@
 - `...` in an output is any text, as doctest has it, and spaces are alike.
 - `<!-- substitute: this -> that -->`: everywhere below it on the page, a test has that for this;
   `a free port` is a number. What is in the background is waited for until its free ports answer.
-- `<!-- skip: next "reason" -->` above a block says why it is not run, and of what takes long
-  `skip: next if(quick, reason="...")` why not by `make test`: sybil's directives. Its commands are
-  parsed all the same, as those are of `pip install`, which is never run.
+- `<!-- skip: next "reason" -->` above a block, sybil's directive, says why it is not run. Its
+  commands are parsed all the same, as those are of `pip install`, which is never run.
 
 `python tests/blocks.py` counts.
 """
@@ -53,8 +52,6 @@ class Page:
     """A page under test, in a folder of its own."""
 
     path: Path
-    quick: bool = False
-    """Whether what takes long is left out."""
     python: PythonEvaluator = field(default_factory=PythonEvaluator)
     printed: str = ""
     """What no block has shown yet."""
@@ -67,7 +64,6 @@ class Page:
     def run(self) -> None:
         """Run all blocks, and fail at the first that is not as it should be."""
         document = self.document()
-        document.namespace |= {"quick": self.quick}
         try:
             for example in document:
                 self.evaluate(example)
@@ -211,29 +207,23 @@ def different(got: str, wanted: str) -> str:
     return checker.output_difference(example, got, ALIKE)
 
 
-RUN, LATER, PARSED = "run by make test", "run by make docs-test alone", "parsed"
-NEITHER = "neither run nor parsed"
+RUN, PARSED, NEITHER = "run", "parsed", "neither run nor parsed"
 CODE = PYTHON, CONSOLE = "```python", "```console"
 
 
 def kinds(path: Path) -> dict[int, str]:
     """What tests do with the blocks of code of a page, by their lines."""
-    found: dict[int, str] = {}
-    for quick, kind in ((False, LATER), (True, RUN)):
-        for example, is_run in visible(path, quick=quick):
-            if is_run:
-                found[example.line] = kind
-            elif example.line not in found:
-                found[example.line] = PARSED if is_parsed(example) else NEITHER
-    return found
+    return {
+        example.line: RUN if is_run else PARSED if is_parsed(example) else NEITHER
+        for example, is_run in visible(path)
+    }
 
 
-def visible(path: Path, *, quick: bool) -> Iterator[tuple[Example, bool]]:
+def visible(path: Path) -> Iterator[tuple[Example, bool]]:
     """The blocks of code that a reader sees, and whether any of each is run."""
     ran: list[Example] = []
     languages = ("python", "console", "text")
     document = parsed(path, path.read_text(), dict.fromkeys(languages, ran.append))
-    document.namespace |= {"quick": quick}
     for example in document:
         with contextlib.suppress(SkipTest):
             example.evaluate()

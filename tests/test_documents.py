@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from blocks import LATER, NEITHER, PAGES, PARSED, ROOT, RUN, Page, kinds
+from blocks import NEITHER, PAGES, PARSED, ROOT, RUN, Page, kinds
 from command_lines import names
 from markdown_it import MarkdownIt
 
@@ -15,7 +15,7 @@ BY_THE_CLOCK = ".*other work slows|.*trials is confirmed|.* have no verdict"
 CODE = ("python", "console")
 READ = ("text", "yaml", "c")
 COMMAND = re.compile(r"bucketize [a-z]([^\n]*\S)?")
-REASON = re.compile(r'(start|next) (".+"|if\(quick, reason=".+"\))|end')
+REASON = re.compile(r'(start|next) ".+"|end')
 
 
 def name(path: Path) -> str:
@@ -25,12 +25,12 @@ def name(path: Path) -> str:
 @pytest.mark.filterwarnings(f"default:{BY_THE_CLOCK}")
 @pytest.mark.parametrize("path", [p for p in PAGES if p != APART], ids=name)
 def test_the_blocks_of_a_page(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for folder in ("docs", "examples", "tuning_logs"):  # what pages name of the repository
         (tmp_path / folder).symlink_to(ROOT / folder)
-    Page(path, quick=not request.config.getoption("--every-case")).run()
+    Page(path).run()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
@@ -60,9 +60,9 @@ def test_commands_in_sentences_and_tables_have_their_options(path: Path) -> None
                 names(span.content)
 
 
-def page(folder: Path, text: str, *, quick: bool = True) -> Page:
+def page(folder: Path, text: str) -> Page:
     (folder / "page.md").write_text(text)
-    return Page(folder / "page.md", quick)
+    return Page(folder / "page.md")
 
 
 SKIP = '<!-- skip: next "it is not run" -->\n'
@@ -81,7 +81,6 @@ PRINTS = "```python\nprint(6 * 7)\n```\n"
         ("```console\n$ bucketize rum\n```", "No such command 'rum'"),
         ("```console\n$ echo so; false\n```", "echo so; false\nso"),
         ("```console\nbucketize zoo\n```", "begins with"),
-        ('<!-- skip: next if(quick, reason="-") -->\n```python\n1 / 0\n```', "division by zero"),
         ("<!-- substitute: 7 -> 8 -->\n", "nothing to substitute: <!-- substitute: 7 -> 8 -->"),
         ("```console\n$ pip install '.[none]'\n```", ".[none]"),
         (f"{SKIP}```console\n$ bucketize top --nap 3 log.csv\n```", "No such option '--nap'"),
@@ -93,7 +92,7 @@ PRINTS = "```python\nprint(6 * 7)\n```\n"
 )
 def test_what_is_wrong_in_a_block_is_found(tmp_path: Path, text: str, fault: str) -> None:
     with pytest.raises(Exception, match=re.escape(fault)):  # of many kinds: the block's own
-        page(tmp_path, text, quick=False).run()
+        page(tmp_path, text).run()
 
 
 def test_what_is_right_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +113,7 @@ $ bucketize zoo     # the models
 mlp ...
 ```
 
-<!-- skip: next if(quick, reason="it is not run") -->
+<!-- skip: next "it is not run" -->
 ```python
 1 / 0
 ```
@@ -158,10 +157,8 @@ def test_spans_of_sentences_name_what_there_is() -> None:
 
 
 def test_kinds_of_blocks(tmp_path: Path) -> None:
-    later = '<!-- skip: next if(quick, reason="it takes long") -->\n'
     text = f"""
 {PRINTS}
-{later}{PRINTS}
 {SKIP}{PRINTS}
 {SKIP}```console
 $ kubectl apply
@@ -176,4 +173,4 @@ $ pip install .
 -->
 """
     told = kinds(page(tmp_path, text).path)
-    assert list(told.values()) == [RUN, LATER, PARSED, NEITHER, PARSED]
+    assert list(told.values()) == [RUN, PARSED, NEITHER, PARSED]

@@ -13,7 +13,6 @@ each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
 @pytest.mark.slow
-@pytest.mark.sweep
 @each
 def test_a_notebook_runs_and_shows_what_is_kept(path: Path) -> None:
     wanted = texts(nbformat.read(path, as_version=4))
