@@ -24,9 +24,7 @@ def name(path: Path) -> str:
 
 @pytest.mark.filterwarnings(f"default:{BY_THE_CLOCK}")
 @pytest.mark.parametrize("path", [p for p in PAGES if p != APART], ids=name)
-def test_the_blocks_of_a_page(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_blocks_of_a_page(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for folder in ("docs", "examples", "tuning_logs"):  # what pages name of the repository
         (tmp_path / folder).symlink_to(ROOT / folder)

@@ -61,20 +61,26 @@ class Defaults:
         """The default within the bounds of one clone, or without a name in the function's own."""
         by_name = self.known.setdefault(workload, {})
         if name not in by_name:
-            boxes = self._boxes if name in self._boxes else {name: self.box(name)}
+            is_alone = name not in self._boxes or not has_choice(workload, able, self.target)
+            boxes = {name: self.box(name)} if is_alone else self._boxes
             selects = selects_of(workload, able, self.target, tuple(boxes.values()))
             by_name.update(zip(boxes, selects, strict=True))
         return by_name[name]
 
     def box(self, name: str) -> Box:
-        """The symbols with the bounds of a clone."""
-        bucket = self.clones[name].bucket
+        """The symbols with the bounds of a clone; without a name none has others than its own."""
+        bucket = self.clones[name].bucket if name else {}
         narrow = (narrowed(s, bucket[n]) for n, s in self.symbols.items() if n in bucket)
         return tuple(s for s in narrow if isinstance(s, Symbol))
 
     @cached_property
     def _boxes(self) -> dict[str, Box]:
-        return {"": (), **{name: self.box(name) for name in self.together}}
+        return {name: self.box(name) for name in ("", *self.together)}
+
+
+def has_choice(workload: Workload, able: Sequence[Template], target: Target) -> bool:
+    """Whether a workload may be computed by several implementations."""
+    return len(able) > 1 or any(template.knobs(workload, target) for template in able)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,8 +127,7 @@ class Family:
         return {
             call
             for call in self._calls
-            if len(able := self.able[call.workload]) > 1
-            or any(t.knobs(call.workload, self.target) for t in able)
+            if has_choice(call.workload, self.able[call.workload], self.target)
         }
 
     def _segment(self, base: Segment, name: str) -> Segment:

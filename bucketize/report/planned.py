@@ -20,8 +20,11 @@ NAMES = [f.name for f in fields(Frontier) if f.name != "buckets"]
 COLUMNS = ["clones", *NAMES, "compile_s", "buckets", "which"]
 """Of the frontier; `which` is "chosen" by `partition`, "here", or empty."""
 Frames = dict[str, pd.DataFrame]
-UNASKED = "", {"frontier": pd.DataFrame(columns=COLUMNS), "by_size": pd.DataFrame()}
-"""Where nobody asks what other numbers of clones would come to."""
+
+
+def unasked() -> tuple[str, Frames]:
+    """Where nobody asks what other numbers of clones would come to."""
+    return "", {"frontier": pd.DataFrame(columns=COLUMNS), "by_size": pd.DataFrame()}
 
 
 def plan(

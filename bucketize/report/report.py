@@ -17,7 +17,7 @@ from bucketize.measure.case import random_inputs
 from bucketize.progress import Tell, progress_bar, shown, steps
 from bucketize.report import clones, costs, running, searching
 from bucketize.report.against import Rival, compared
-from bucketize.report.planned import UNASKED, Frames, plan
+from bucketize.report.planned import Frames, plan, unasked
 from bucketize.report.running import Inputs
 from bucketize.report.subject import ReportSubject
 from bucketize.traffic.value import Traffic
@@ -130,7 +130,7 @@ def report(  # noqa: PLR0913  options by name
     subject = ReportSubject(exe, name, traffic, checked)
     rival = _rival(exe, against, model)
     with shown(progress, progress_bar("reporting")) as tell:
-        planned = UNASKED
+        planned = unasked()
         if partition:
             steps(tell, 1)("what other numbers of clones would come to")
             planned = plan(exe.module, subject.requests, log, exe.program.threads)

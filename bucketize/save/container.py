@@ -50,7 +50,7 @@ def write(path: str | Path, header: Mapping[str, Any], blobs: Sequence[Blob]) ->
 
 def put(path: Path, pieces: Iterable[Piece], mode: int = 0o644) -> None:
     """Put a file of pieces there, whole or not at all; ProgramError says why not."""
-    temporary = path.with_name(f"{path.name}{os.urandom(8).hex()}.tmp")
+    temporary = path.parent / f"{path.name}{os.urandom(4).hex()}.tmp"
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from functools import cached_property
 from operator import index
+from threading import RLock
 from typing import Any, TypeAlias, get_args, get_origin
+from weakref import WeakValueDictionary
 
 from bucketize.errors import KernelError
 from bucketize.ir import Atom, Binding, Clone, Const, Function, Var
@@ -55,8 +57,9 @@ class SavedProgram:
         """The number of a constant, by the id of its array."""
         self._packed = {(i, layout): entry for i, layout, entry in self.header["packed"]}
         self._arrays: dict[tuple[int, str], Array] = {}
-        self._segments: dict[int, Segment] = {}
-        self._entries: dict[Segment, Json] = {}
+        self._segments = WeakValueDictionary[int, StoredSegment]()
+        """Weak, for they know the file, and weights are not to be kept until a collection."""
+        self.reading = RLock()
 
     def foreign(self) -> str | None:
         """Why the machine code is of no use here; None if it is."""
@@ -68,7 +71,7 @@ class SavedProgram:
             return f"was compiled for {there.name}, and does not run here: it needs {misfit}"
         is_whole = all("reads" in entry for entry in self.header["segments"])
         same = is_whole and self.header["blocks"] == agreed()
-        return None if same else f"is of another build of bucketize {mine}, whose tables differ"
+        return None if same else f"is of another build of bucketize {mine}, whose files differ"
 
     def _target(self) -> Target:
         with sound(self.file.path):
@@ -103,7 +106,7 @@ class SavedProgram:
 
     def plan(self, segment: Segment) -> Plan:
         with sound(self.file.path):
-            stored = self._entries[segment]["plan"]
+            stored = _entry(segment)["plan"]
             decoded: Json = {
                 **{name: self._array(stored[name]) for name in TABLES},
                 "symbols": tuple(stored["symbols"]),
@@ -138,7 +141,7 @@ class SavedProgram:
 
     def constants(self, segment: Segment) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         with sound(self.file.path):
-            entry = self._entries[segment]
+            entry = _entry(segment)
             plan, reads = entry["plan"], entry["reads"]
             results = tuple(self._constant(number, "") for number in plan["held"])
             constants = tuple(
@@ -163,13 +166,14 @@ class SavedProgram:
         return self.file.array(entry["blob"], entry["dtype"], entry["shape"], check=check)
 
     def const(self, number: int) -> Const:
-        """A constant in its own layout; it is checked when a kernel reads it."""
-        if number not in self._consts:
-            entry = self.header["constants"][number]
-            const = Const(self._array(entry, check=False))
-            self._consts[number] = const
-            self._numbers[id(const.value)] = number
-        return self._consts[number]
+        """A constant in its own layout, one for all; it is checked when a kernel reads it."""
+        with self.reading:
+            if number not in self._consts:
+                entry = self.header["constants"][number]
+                const = Const(self._array(entry, check=False))
+                self._consts[number] = const
+                self._numbers[id(const.value)] = number
+            return self._consts[number]
 
     def function(self, entry: Json) -> Function:
         """A function without branches."""
@@ -199,11 +203,11 @@ class SavedProgram:
 
     def segment(self, number: int) -> Segment:
         """A segment, one object for all who run it."""
-        if number not in self._segments:
-            entry = self.header["segments"][number]
-            segment = self._segments[number] = StoredSegment(self, entry)
-            self._entries[segment] = entry
-        return self._segments[number]
+        segment = self._segments.get(number)
+        if segment is None:
+            segment = StoredSegment(self, self.header["segments"][number])
+            self._segments[number] = segment
+        return segment
 
 
 class StoredSegment(Segment):
@@ -224,23 +228,43 @@ class StoredSegment(Segment):
         params, results = (tuple(map(parse_type, types)) for types in self.entry["types"])
         return params, results
 
-    @cached_property
+    @property
     def fn(self) -> Function:
-        with sound(self.stored.file.path):
-            fn = self.stored.function(self.entry)
-            read = [[str(a.type) for a in atoms] for atoms in (fn.params, fn.results)]
-            if read != (types := self.entry.get("types", read)):
-                raise ValueError(f"a segment of types {types} is a function of types {read}")
-            return fn
+        return self._content[0]
 
-    @cached_property
+    @property
     def every(self) -> tuple[KernelCall, ...]:
+        return self._content[1]
+
+    @property
+    def _content(self) -> tuple[Function, tuple[KernelCall, ...]]:
+        """Read once, by one thread: the kernels are those of the function's own bindings."""
+        with self.stored.reading:
+            if "content" not in vars(self):
+                with sound(self.stored.file.path):
+                    fn = self._function()
+                    vars(self)["content"] = fn, self._kernels(fn)
+            content: tuple[Function, tuple[KernelCall, ...]] = vars(self)["content"]
+            return content
+
+    def _function(self) -> Function:
+        fn = self.stored.function(self.entry)
+        read = [[str(a.type) for a in atoms] for atoms in (fn.params, fn.results)]
+        if read != (types := self.entry.get("types", read)):
+            raise ValueError(f"a segment of types {types} is a function of types {read}")
+        return fn
+
+    def _kernels(self, fn: Function) -> tuple[KernelCall, ...]:
         kernels = [
-            b for b in self.fn.body if b.op.movement is not Movement.VIEW and b.op is not from_dims
+            b for b in fn.body if b.op.movement is not Movement.VIEW and b.op is not from_dims
         ]
-        with sound(self.stored.file.path):
-            pairs = zip(kernels, self.entry["calls"], strict=True)
-            return tuple(self.stored.call(b, facts) for b, facts in pairs)
+        pairs = zip(kernels, self.entry["calls"], strict=True)
+        return tuple(self.stored.call(b, facts) for b, facts in pairs)
+
+
+def _entry(segment: Segment) -> Json:
+    assert isinstance(segment, StoredSegment)
+    return segment.entry
 
 
 def _target(facts: Json) -> Target:

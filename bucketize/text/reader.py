@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import islice, takewhile
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
@@ -107,7 +108,7 @@ class Reader:
         self.at = 0
         self.bounds: dict[str, Symbol] = {}
         self._shapes: dict[Hashable, tuple[Shape, int]] = {}
-        """What was read, by its text and the bounds, and how many tokens it has."""
+        """What was read, by its tokens and the bounds, and how many tokens it has."""
         for other in (token for token in self.tokens if token.kind == "other"):
             self.fail(f"no token begins with {other.text!r}", other)
 
@@ -189,8 +190,9 @@ class Reader:
 
     def _shape(self) -> Shape:
         """Dims up to a bracket; a text has most of them many times."""
-        start, first = self.now.start, self.at
-        key = self.text[start : self.text.find("]", start)], *self.bounds.values()
+        first = self.at
+        within = takewhile(lambda token: token.text != "]", islice(self.tokens, first, None))
+        key = *(token.text for token in within), *self.bounds.values()
         if key not in self._shapes:
             shape = tuple(self.listed(self.dim, "]"))
             self._shapes[key] = shape, self.at - first

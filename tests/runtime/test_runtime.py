@@ -805,11 +805,15 @@ def test_explaining_what_fails_keeps_the_context() -> None:
     assert len(exe._serving.idle) == 1
 
 
-@pytest.mark.parametrize("lazy", [False, True])
-def test_the_last_reference_frees_an_executable(lazy: bool) -> None:
+@pytest.mark.parametrize("way", ["eager", "lazy", "loaded"])
+def test_the_last_reference_frees_an_executable(way: str, tmp_path: Path) -> None:
     """Weights are not kept until a collection of cycles, which may be long in coming."""
-    exe = bucketize.compile(dispatch(Module({"main": mlp()}), log_dispatcher), lazy=lazy)
+    exe = bucketize.compile(dispatch(Module({"main": mlp()}), log_dispatcher), lazy=way == "lazy")
+    if way == "loaded":
+        exe.save(tmp_path / "m.bkt")
+        exe = bucketize.load(tmp_path / "m.bkt")
     exe.run(random(3, 12))
+    assert exe.explain(N=3).steps
     kept = [weakref.ref(part) for part in (exe.image, exe.image.supply, exe.program.routines)]
     gc.collect()
     gc.disable()

@@ -8,7 +8,10 @@ import operator
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from bucketize.errors import BucketizeError, CompileError, NoBucketError, Progra
 from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
 from bucketize.link.image import core
 from bucketize.machine.host import host
+from bucketize.program.instruction import Segment
 from bucketize.save import container as file_module
 from bucketize.save import read as stored
 from bucketize.save.container import HEAD, File, write
@@ -190,6 +194,8 @@ def test_results_by_name(tmp_path: Path) -> None:
 
 SCRIPT = """
 import sys
+import threading
+import time
 import numpy as np
 import bucketize
 exe = bucketize.load(sys.argv[1])
@@ -314,9 +320,30 @@ def test_a_missing_file_and_a_place_that_cannot_hold_one(tmp_path: Path) -> None
         bucketize.load(tmp_path / "none.bkt")
     with pytest.raises(ProgramError, match=r"cannot write .*: No such file or directory"):
         bucketize.compile(mlp()).save(tmp_path / "none" / "m.bkt")
-    with pytest.raises(ProgramError, match="cannot write"):
-        bucketize.compile(mlp()).save(tmp_path)
+    for no_file in (tmp_path, "", "."):
+        with pytest.raises(ProgramError, match="cannot write"):
+            bucketize.compile(mlp()).save(no_file)
     assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_threads_read_a_segment_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernels are those of the one function: variables are told apart by identity."""
+    meet, read = threading.Barrier(2), stored.SavedProgram.function
+
+    def slow(*args: Any) -> Function:
+        time.sleep(0.02)
+        return read(*args)
+
+    def content(segment: Segment) -> tuple[Function, object]:
+        meet.wait()
+        return segment.fn, segment.every
+
+    monkeypatch.setattr(stored.SavedProgram, "function", slow)
+    for segment in bucketize.load(path).program.segments():
+        with ThreadPoolExecutor(2) as pool:
+            one, other = pool.map(content, [segment, segment])
+        assert one[0] is other[0]
+        assert one[1] is other[1]
 
 
 def test_a_full_disk_leaves_the_file_that_was_there(
@@ -349,7 +376,7 @@ def test_another_machine_or_version_says_so_and_may_rebuild(
         message = "was compiled for z80, and does not run here: it needs .*dotprod.*; rebuild=True"
     elif what == "blocks":
         header["blocks"] = "0" * 16
-        message = "is of another build of bucketize .*, whose tables differ; rebuild=True"
+        message = "is of another build of bucketize .*, whose files differ; rebuild=True"
     else:
         header["bucketize"] = "0.0.1"
         message = "is of bucketize 0.0.1, this is .*; rebuild=True"

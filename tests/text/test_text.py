@@ -378,6 +378,13 @@ def test_a_shape_that_is_read_again_has_the_bounds_in_force():
         reader.kind("end")
 
 
+def test_a_bracket_in_a_comment_ends_no_shape():
+    reader = Reader("float32[N, # a ]\n 3] float32[N, # a ]\n 4, 5]")
+    n = Symbol("N")
+    assert [reader.type(), reader.type()] == [tensor("float32", n, 3), tensor("float32", n, 4, 5)]
+    reader.kind("end")
+
+
 def test_one_function_is_expected():
     with pytest.raises(ParseError, match="expected the end, got 'def', line 6:1"):
         parse_function(f"{FUNCTION}\n{FUNCTION}")
