@@ -19,7 +19,7 @@ PAGES  := tests/test_documents.py tests/test_notebooks.py
 
 export BUCKETIZE_TARGET := $(TARGET)
 
-.PHONY: docs docs-links docs-test help demo notebooks recording test test-all test-arm64 test-ray check fuzz dist mutate \
+.PHONY: docs docs-links docs-test help demo notebooks recording style test test-all test-arm64 test-ray check fuzz dist mutate \
 	lint format bench clean
 .DEFAULT_GOAL := help
 
@@ -35,11 +35,11 @@ notebooks: $(READY) ## run examples/*.ipynb and keep what they show, but for tim
 recording: $(READY) ## docs/recording: a few commands in a terminal, as they run
 	@docs/recording/record.sh
 
-test: lint ## most of what CI runs: lint, types, size table, tests (TARGET=avx2: with narrower vectors)
+test: style ## most of what CI runs: lint, types, size table, tests (TARGET=avx2: with narrower vectors)
 	@$(BIN)/python benchmarks/size_table.py
-	@$(PYTEST) --durations 25 $(addprefix --ignore=,$(PAGES))
+	@$(BIN)/mypy & types=$$!; $(PYTEST) --durations 25 $(addprefix --ignore=,$(PAGES)); tests=$$?; wait $$types && exit $$tests
 
-test-all: lint ## every case of sweeps, of which `make test` runs a twelfth: dtypes, widths, sizes, seeds
+test-all: lint ## every case of sweeps, of which `make test` runs a sixteenth: dtypes, widths, sizes, seeds
 	@$(PYTEST) --durations 25 --every-case
 
 check: lint ## two minutes: lint, types, and the tests of what others rest on
@@ -67,9 +67,11 @@ dist: $(READY) ## both wheels, each in an empty environment: README's first line
 mutate: $(VENV)/.mutate ## seed faults into the core: do tests notice? (SAMPLE=0 for all, ONLY=dispatch/pad)
 	@$(BIN)/python -P tests/mutate.py --sample $(SAMPLE) --seed $(SEED) --only '$(ONLY)'
 
-lint: $(READY) ## ruff and mypy, without changing a file
+style: $(READY)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+
+lint: style ## ruff and mypy, without changing a file
 	@$(BIN)/mypy --num-workers $(JOBS)
 
 format: $(READY) ## rewrite the files as ruff would have them

@@ -50,7 +50,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 HANG_S = 900.0
 
-SHARE_OF_SWEEP = 12
+SHARE_OF_SWEEP = 16
 
 
 @pytest.fixture(autouse=True)
