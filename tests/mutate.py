@@ -31,18 +31,18 @@ from rich.table import Table
 DISPATCH = ("dispatch", "verify", "transforms", "text")
 CUT = ("plan", "bounds", "transforms", "save", "runtime")
 TESTS = {  # module: the tests that ought to catch its mutants, test_<name>.py in a folder of tests/
-    "bucketize/types/dim.py": ("types",),
+    "bucketize/types/dim.py": ("types", "multiple", "ratio"),
     "bucketize/types/function.py": ("types",),
     "bucketize/types/relation.py": ("types", "plan"),
     "bucketize/dispatch/bucket.py": ("dispatch",),
     "bucketize/dispatch/profile.py": ("dispatch",),
     "bucketize/program/decision_table.py": ("decision_table", "dispatch"),
     "bucketize/ir/tree.py": ("decision_table", "dispatch"),
-    "bucketize/dispatch/pad.py": DISPATCH,
+    "bucketize/dispatch/pad.py": (*DISPATCH, "multiples", "pad_policy"),
     "bucketize/dispatch/tree.py": DISPATCH,
-    "bucketize/lower/fuse.py": ("transforms",),
+    "bucketize/lower/fuse.py": ("transforms", "fuse", "epilogue", "gates", "rotary", "attention"),
     "bucketize/lower/layout.py": ("transforms",),
-    "bucketize/program/cut.py": CUT,
+    "bucketize/program/cut.py": (*CUT, "rounds"),
     "bucketize/link/planner.py": CUT,
     "bucketize/log/verdict.py": ("verdict", "analysis"),
     "bucketize/tune/confirm.py": ("confirm",),

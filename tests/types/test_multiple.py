@@ -8,12 +8,24 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from bucketize.types import Dim, Symbol, assumptions, ceil_div, evaluate, extremes, meet, minimum
+from bucketize.types import (
+    ANY,
+    Dim,
+    Symbol,
+    assumptions,
+    ceil_div,
+    evaluate,
+    extremes,
+    meet,
+    minimum,
+    terms_of,
+)
 from bucketize.types.dim import divisor
 
 S = Symbol("S", 8, 512, 8)
 H = Symbol("H", 32, 1024, 32)
 T = Symbol("T", 1, 64)
+P, Q = Symbol("P", 2, 8, 2), Symbol("Q", 2, 8, 2)
 
 
 @pytest.mark.parametrize(
@@ -45,11 +57,31 @@ def test_what_is_known_of_multiples(dim: Dim, simple: Dim) -> None:
         (S // 16 * 16, "16*(S//16)"),
         (S // 3 * 3, "3*(S//3)"),
         ((S + T) // 8 * 8, "S + 8*(T//8)"),
+        (4 * (S // 8), "S//2"),
+        (3 * (S // 8), "3*(S//8)"),
+        (6 * (P * Q) // 8, "3*((P*Q)//4)"),
         (T // 8 * 8, "8*(T//8)"),
     ],
 )
 def test_what_is_not_known_stays(dim: Dim, text: str) -> None:
     assert str(dim) == text
+
+
+def test_of_an_extent_that_nothing_is_known_of_only_1_is_a_divisor() -> None:
+    assert [divisor(dim) for dim in (ANY, -6, S, 3 * S + 12 * S * T, minimum(S, H))] == [
+        1,
+        6,
+        8,
+        24,
+        8,
+    ]
+
+
+def test_terms_are_found_within_others() -> None:
+    inner = T // 3
+    outer = minimum(inner + 1, S)
+    assert set(map(str, terms_of(2 * outer + T))) == {str(inner), str(outer)}
+    assert not list(terms_of(3 * T))
 
 
 def test_halves_that_are_doubled_again_are_what_they_were() -> None:
