@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
 
@@ -36,7 +36,7 @@ class Tile:
     @classmethod
     def of(cls, schedule: Schedule) -> Self:
         """The knobs of a schedule, which may be a recorded one."""
-        names = {f.name for f in fields(cls)}
+        names = cls.__dataclass_fields__
         stated: dict[str, Any] = {name: knob for name, knob in schedule.items() if name in names}
         return cls(**stated)
 

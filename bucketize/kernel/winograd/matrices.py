@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import TypeAlias
 
 from llvmlite import ir
@@ -76,7 +77,7 @@ class Axis:
         """All products of all phases: which product, which phase, and how many have it."""
         return tuple((i, p, n) for products, n in self.parts for i in products for p in range(n))
 
-    @property
+    @cached_property
     def products(self) -> int:
         """Products of all phases."""
         return sum(self.products_of(phase) for phase in range(self.phases))
