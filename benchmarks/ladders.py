@@ -5,7 +5,8 @@ in each), padding (the same share of padding at most in each). Cover has as few 
 are within 1.1 of the best kernels. Along two symbols ladders are products. Each is timed at ten
 sizes that stand for equally many requests, all in turns: what stands for it is the mean over
 these, by that of the planned buckets of its budget, and of planned ones and the cover by those of
-the first budget; the median of several passes with the least and the greatest.
+the first budget; the median of several passes with the least and the greatest. Of planned buckets
+a row more has what the models predict by what they take.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from benchmarks.figure import Figure
 from bucketize import zoo
 from bucketize.dispatch.bucket import Bucket
 from bucketize.executable import Executable
+from bucketize.inspect.predict import predictions
 from bucketize.ir import Module
 from bucketize.optimize.optimize import quantiles
 from bucketize.partition.value import Partition
@@ -152,12 +154,18 @@ def measured(
     fixed = {symbol: size for symbol, size in FIXED[name].items() if symbol not in its.symbols}
     mod = bucketize.specialise(bucketize.from_onnx(zoo.build(name)), **fixed, **its.bounds)
     executables, keys = sides(mod, first, budgets)
-    passes = judged(name, executables, quantiles(second, POINTS))
+    points = quantiles(second, POINTS)
+    passes = judged(name, executables, points)
     for what, key in keys.items():
         is_ladder = not what.startswith(("cover", "planned"))
         planned = keys[f"planned {what.split()[-1] if is_ladder else budgets[0]}"]
         ratios = [taken[key] / taken[planned] for taken in passes]
-        yield what, len(executables[key].program.clones), ratios
+        program = executables[key].program
+        yield what, len(program.clones), ratios
+        if what.startswith("planned"):
+            expected = statistics.mean(each.seconds for each in predictions(program, points))
+            of_measured = [expected / taken[key] for taken in passes]
+            yield f"predicted, {what}", len(program.clones), of_measured
 
 
 @click.command()
