@@ -7,6 +7,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from bucketize import errors
 from bucketize.errors import BucketizeError, did_you_mean
 from bucketize.release import rest
 
@@ -131,6 +132,8 @@ class _Public(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if name not in _HOMES:
+            if hasattr(errors, name):
+                raise AttributeError(f"{name} is bucketize.errors.{name}")
             guess = did_you_mean(name, _HOMES)
             raise AttributeError(f"module 'bucketize' has no attribute {name!r}{guess}")
         home = _HOMES[name]

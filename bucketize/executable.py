@@ -556,7 +556,8 @@ class Executable:
         """Serve by another executable of the same inputs and outputs from the next call on.
 
         Calls that run end on what they began with, and no call waits. `traffic` goes on counting.
-        What both have in common was compiled once: kernels are shared by all of a process.
+        What both have in common was compiled once: kernels are shared by all of a process. Bounds
+        are those of the new one: sizes that it does not take are refused from then on.
 
         Args:
             new: as compiled for other buckets of the same model.

@@ -79,6 +79,8 @@ def _read(content: object) -> Dispatcher:
         raise DispatchError(f"expected exactly one of {', '.join(READERS)}, got {shown}")
     (kind,) = kinds
     options = {key: value for key, value in content.items() if key != kind}
+    if unknown := sorted(options.keys() - OPTIONS.get(kind, ())):
+        raise DispatchError(f"{kind} has no option {unknown[0]!r}, as in {EXAMPLES[kind]}")
     try:
         return READERS[kind](content[kind], **options)
     except (TypeError, ValueError, KeyError, AttributeError) as e:
@@ -88,11 +90,14 @@ def _read(content: object) -> Dispatcher:
 
 def _read_intervals(table: Mapping[str, list[Interval]]) -> Dispatcher:
     return per_symbol(
-        {symbol: _fixed([_interval(*i) for i in cuts]) for symbol, cuts in table.items()}
+        {symbol: _fixed([_interval(ends) for ends in cuts]) for symbol, cuts in table.items()}
     )
 
 
-def _interval(lo: object, hi: object) -> Interval:
+def _interval(ends: object) -> Interval:
+    if not isinstance(ends, list) or len(ends) != 2:
+        raise DispatchError(f"expected an interval [lo, hi], got {short(ends)}")
+    lo, hi = ends
     return _whole(lo), None if hi is None else _whole(hi, " or null, for no end,")
 
 
@@ -116,7 +121,7 @@ def _fixed(intervals: list[Interval]) -> Dispatcher:
 
 
 def _read_buckets(rows: list[dict[str, list[object]]]) -> Dispatcher:
-    buckets = [{name: _interval(*ends) for name, ends in row.items()} for row in rows]
+    buckets = [{name: _interval(ends) for name, ends in row.items()} for row in rows]
     return lambda _shapes: buckets
 
 
@@ -145,6 +150,7 @@ READERS: dict[str, Callable[..., Dispatcher]] = {
     "profiles": _read_profiles,
     "traffic": _read_traffic,
 }
+OPTIONS = {"traffic": {"count"}}
 EXAMPLES = {
     "intervals": "intervals: {N: [[1, 8], [8, null]]}",
     "buckets": "buckets: [{H: [64, 128]}, {H: [128, null], W: [64, 512]}]",

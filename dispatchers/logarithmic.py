@@ -24,11 +24,12 @@ def log_dispatcher(
         Where buckets begin.
 
     Raises:
-        DispatchError: a base below 1.1, or a `low` below 0.
+        DispatchError: a base below 1.1, or a `low` below 0 or above `high`.
 
     """
     demand(base >= 1.1, "log_dispatcher: base must be at least 1.1", base)
     demand(low >= 0, "log_dispatcher: low must be at least 0", low)
+    demand(high is None or low <= high, "log_dispatcher: low must be at most high", (low, high))
     top = high or (256 if hi is None else hi - 1)  # no bucket for the axis' bound alone
     powers = (round(max(low, 1) * base**k) for k in itertools.count())
     return [*([] if low else [0]), *itertools.takewhile(lambda cut: cut <= top, powers)]

@@ -40,6 +40,7 @@ def per_symbol(rules: Mapping[str, Dispatcher]) -> Dispatcher:
                 cuts.setdefault(name, {})[axis] = _intervals(rules[key], shapes, name, axis)
         return cuts
 
+    symbol_dispatcher.__name__ = "per_symbol"  # by which errors call it
     return symbol_dispatcher
 
 

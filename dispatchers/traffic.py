@@ -34,7 +34,9 @@ def from_traffic(requests: Traffic | Mapping[str, Histogram], *, count: int = 8)
         kind = type(requests).__name__
         raise ArgumentError(f'from_traffic: expected {{"N": [1, 8, 8]}} by symbol, got {kind}')
     rules = {s: _quantiles.with_options(seen=seen, count=count) for s, seen in requests.items()}
-    return per_symbol(rules)
+    dispatcher = per_symbol(rules)
+    dispatcher.__name__ = "from_traffic"  # by which errors call it
+    return dispatcher
 
 
 @AxisDispatcher
@@ -52,3 +54,6 @@ def _quantiles(_lo: int, _hi: int | None, *, seen: Histogram, count: int) -> lis
             cuts.append(size + 1)
             left, served = left - served, 0
     return [0, *cuts] if 0 in histogram else cuts
+
+
+_quantiles.rule.__name__ = "from_traffic"

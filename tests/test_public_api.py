@@ -106,6 +106,8 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_a_name_in_error_is_told_the_one_that_is_meant() -> None:
     with pytest.raises(AttributeError, match="'compille'; did you mean 'compile'\\?"):
         bucketize.compille  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"^ShapeError is bucketize\.errors\.ShapeError$"):
+        bucketize.ShapeError  # type: ignore[attr-defined]  # noqa: B018
     for meant, got in (("policy", "poliky"), ("N", "n")):
         expected = f"no name named {got!r}; known: N, policy; did you mean {meant!r}\\?$"
         with pytest.raises(BucketizeError, match=expected):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from numbers import Integral
+from operator import index
 from typing import Any, TypeAlias
 
 from bucketize.errors import DispatchError, unknown_name
 from bucketize.ir import Clone, Function, Var
-from bucketize.types import Dim, Interval, Symbol, show_interval
+from bucketize.types import MOST_EXTENT, Dim, Interval, Symbol, show_interval
 
 Bucket: TypeAlias = dict[str, Interval]  # symbol name -> half-open interval
-MOST = 1 << 62
-"""No extent is as large: decisions compare integers of 64 bits."""
 
 
 def show_bucket(bucket: Mapping[str, Interval]) -> str:
@@ -41,7 +41,7 @@ def clip(interval: Interval, symbol: Symbol) -> Interval | None:
     lo, hi = symbol.least(max(lo, symbol.lo)), None if hi is None else symbol.least(hi)
     if symbol.hi is not None:
         hi = symbol.hi + 1 if hi is None else min(hi, symbol.hi + 1)
-    if max(lo, hi or 0) > MOST:
+    if max(lo, hi or 0) > MOST_EXTENT:
         shown = show_interval((lo, hi))
         raise DispatchError(f"{symbol.name}: {shown}, but sizes end below 2**62; None is no end")
     return None if hi is not None and lo >= hi else (lo, hi)
@@ -74,7 +74,7 @@ def check_intervals(intervals: Any, where: str) -> list[Interval]:
             raise DispatchError(f"{shown} {kind}: one ends at {end}, the next begins at {start}")
         if start > end:
             raise DispatchError(f"{shown} leave a gap: sizes {end} to {start - 1} are in none")
-    return [(lo, hi) for lo, hi in intervals]
+    return [(index(lo), None if hi is None else index(hi)) for lo, hi in intervals]
 
 
 def _show_all(intervals: Iterable[Any]) -> str:
@@ -95,7 +95,8 @@ def _check_interval(interval: Any, shown: str) -> None:
 
 
 def _is_size(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    """Whether it is an integer: of numpy's, too, from quantiles, say."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def intervals_by_symbol(fn: Function, answer: Mapping[Any, Any]) -> dict[Symbol, list[Interval]]:

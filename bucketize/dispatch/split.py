@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bucketize.dispatch.bucket import MOST, Bucket, check_intervals, clip, show_bucket
+from bucketize.dispatch.bucket import Bucket, check_intervals, clip, show_bucket
 from bucketize.errors import DispatchError, unknown_name
 from bucketize.ir import Clone, Function
-from bucketize.types import Interval, Symbol
+from bucketize.types import MOST_EXTENT, Interval, Symbol
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def _interval(interval: Any, symbol: Symbol) -> Interval:
 
 def _overlap(one: Bucket, other: Bucket) -> bool:
     ends = ((one[name], other[name]) for name in one)
-    return all(a[0] < (b[1] or MOST) and b[0] < (a[1] or MOST) for a, b in ends)
+    return all(a[0] < (b[1] or MOST_EXTENT) and b[0] < (a[1] or MOST_EXTENT) for a, b in ends)
 
 
 def decided(region: Mapping[Symbol, Interval], buckets: Sequence[Bucket]) -> Decision:
@@ -104,9 +104,9 @@ def decided(region: Mapping[Symbol, Interval], buckets: Sequence[Bucket]) -> Dec
 def _cuts(region: Interval, buckets: Sequence[Bucket], name: str) -> list[int]:
     """Sizes within a region at which buckets begin or end, and none goes on."""
     lo, hi = region
-    lows, highs = (np.array([b[name][k] or k * MOST for b in buckets]) for k in (0, 1))
+    lows, highs = (np.array([b[name][k] or k * MOST_EXTENT for b in buckets]) for k in (0, 1))
     ends = np.unique((lows, highs))
-    ends = ends[(lo < ends) & (ends < (hi or MOST))]
+    ends = ends[(lo < ends) & (ends < (hi or MOST_EXTENT))]
     goes_on = (lows[:, None] < ends) & (ends < highs[:, None])
     cuts: list[int] = ends[~goes_on.any(axis=0)].tolist()
     return cuts

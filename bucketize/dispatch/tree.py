@@ -86,7 +86,7 @@ def dispatch(
             and axis, `{"data": {2: [(1, 2), (2, 4), (4, None)]}}`, or to a list of `Profile` boxes,
             or to a list of buckets by symbol, `[{"H": (1, 64)}, {"H": (64, None), "W": (1, 8)}]`,
             which share no size; or a `ModuleDispatcher`, such as `dispatchers.auto`, which makes
-            one for the module.
+            one for the module. What lies out of the bounds of a symbol is cut off.
         function: the name of what is cloned.
         policy: "exact" runs a clone at the true sizes; "pad" at its bucket's top, the result
             cropped, where that is proved safe. That is for shapes that have to be static: a plan
@@ -102,8 +102,8 @@ def dispatch(
 
     Raises:
         ArgumentError: no module.
-        DispatchError: no dispatcher, or one that fails; intervals that overlap, leave a gap or lie
-            out of bounds; a function that is dispatched already.
+        DispatchError: no dispatcher, or one that fails; intervals that overlap, leave a gap or all
+            lie out of bounds; a function that is dispatched already.
         PaddingError: under "pad", an operator that would leak the padding.
         UnknownNameError: there is no such policy, function, input or symbol.
 

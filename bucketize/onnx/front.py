@@ -27,6 +27,7 @@ from bucketize.ops.rounding import FORMATS
 from bucketize.ops.window.rules import PRECISIONS
 from bucketize.text.reader import RESERVED
 from bucketize.types import (
+    MOST_EXTENT,
     Assumption,
     Dim,
     Range,
@@ -201,7 +202,9 @@ def bounded(name: str, bounds: Any) -> int | Symbol:
         case _:
             lo, hi, step = -1, None, 1
     symbol = Symbol(name, step=step)
-    if lo >= 0 and (hi is None or symbol.least(lo) <= hi):
+    if lo >= 0 and (hi is None or symbol.least(lo) <= hi) and max(lo, hi or 0) < MOST_EXTENT:
         return symbol.within(lo, hi)
-    wanted = "a pair (lo, hi) with 0 <= lo <= hi, or (lo, hi, step) with a multiple between them"
+    wanted = (
+        "a pair (lo, hi) with 0 <= lo <= hi < 2**62, or (lo, hi, step) with a multiple between them"
+    )
     raise BucketizeError(f"the bounds of {name} must be {wanted}, got {bounds!r}")

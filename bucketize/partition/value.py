@@ -97,7 +97,17 @@ class Partition:
             value = self.chosen.value(self.objective)
             gain = 1 - more[-1].value(self.objective) / value if value else 0.0
             rest += f", of which {more[-1].clones} clones would save {gain:.1%}"
-        return f"{head}{rest} ({show_buckets(self.chosen.buckets)})"
+        return f"{head}{rest} ({show_buckets(self.chosen.buckets)}{self._judged()})"
+
+    def _judged(self) -> str:
+        """Which sizes it was judged at, where buckets have no end and no requests say which."""
+        open_ends = {n for b in self.chosen.buckets for n, (_, end) in b.items() if end is None}
+        tried = {n: self.by_size[n] for n in sorted(open_ends) if n in self.by_size}
+        if self.requests or not tried:
+            return ""
+        return "; judged at " + ", ".join(
+            f"{n}={s.min():.0f}..{s.max():.0f}" for n, s in tried.items()
+        )
 
     def write(self, path: str | Path) -> None:
         """Write the buckets as a file that `-d FILE` and `dispatchers.from_file` read.

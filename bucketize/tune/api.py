@@ -40,13 +40,19 @@ def _spelled_out(
     """Have a function that takes options take each of their fields by its name."""
 
     def spelled_out(tune: Tune) -> Callable[Concatenate[Modules, Fields], pd.DataFrame]:
+        first, _ = signature(tune).parameters.values()
+        its = [first, *signature(options).parameters.values()]
+        spelled = signature(tune).replace(parameters=its)
+
         @wraps(tune)
         def called(mod: Modules, *args: Fields.args, **fields: Fields.kwargs) -> pd.DataFrame:
+            try:
+                spelled.bind(mod, *args, **fields)
+            except TypeError as e:
+                raise ArgumentError(f"tune: {e}") from None
             return tune(mod, options(*args, **fields))
 
-        mod, _ = signature(tune).parameters.values()
-        fields = signature(options).parameters.values()
-        called.__signature__ = signature(tune).replace(parameters=[mod, *fields])  # type: ignore[attr-defined]
+        called.__signature__ = spelled  # type: ignore[attr-defined]
         return called  # type: ignore[return-value]  # `mod` may be given by its name, too
 
     return spelled_out

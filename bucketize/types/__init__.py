@@ -5,6 +5,7 @@ from bucketize.types.dim import (
     ANY,
     FUNCTIONS,
     LONGEST,
+    MOST_EXTENT,
     AnyDim,
     Bounds,
     Dim,
@@ -55,7 +56,7 @@ from bucketize.types.tensor import (
     tensor,
 )
 
-__all__ = ["ANY", "FUNCTIONS", "LONGEST"]
+__all__ = ["ANY", "FUNCTIONS", "LONGEST", "MOST_EXTENT"]
 __all__ += ["AnyDim", "Assumption", "Bounds", "Column", "Dim", "Expr", "Interval", "OptionalType"]
 __all__ += [
     "Points",

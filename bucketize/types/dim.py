@@ -23,6 +23,8 @@ Range: TypeAlias = tuple[int, int | None] | tuple[int, int | None, int]
 """Sizes as they are given: the least, the greatest and, if it is not 1, the step."""
 Span: TypeAlias = tuple[float, float]
 Interval: TypeAlias = tuple[int, int | None]  # half-open; None is infinity
+MOST_EXTENT = 1 << 62
+"""No extent is as large: decisions compare integers of 64 bits."""
 
 
 def show_interval(interval: Interval) -> str:

@@ -719,6 +719,11 @@ def test_running_a_saved_program_pays_for_no_compiler(program: str, tmp_path: Pa
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_a_log_without_trials_is_told_of(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").touch()
+    assert run("analyze", "t.csv").stdout == "t.csv holds no trials\n"
+
+
 @pytest.mark.filterwarnings("default:.*its verdicts on this model are for")
 def test_tune_then_analyze(run: Run, net: str, tmp_path: Path) -> None:
     args = ("tune", net, "-d", "exact", "--dim", "N=1..2", "--log", "t.csv")

@@ -306,6 +306,17 @@ def test_illegal_intervals(pairs: Any, message: str) -> None:
         dispatch(module(Symbol("N", 1, 64), 3), intervals(0, *pairs))
 
 
+def test_intervals_of_numpys_integers() -> None:
+    """As quantiles are, or what `linspace` gives; other numbers of numpy's are none."""
+    one, four = np.int64(1), np.int32(4)
+    clones = dispatch(module(Symbol("N", 1, 64), 3), intervals(0, (one, four), (four, 9))).clones
+    ends = [end for clone in clones.values() for end in clone.bucket["N"]]
+    assert [(type(end), end) for end in ends] == [(int, end) for end in (1, 4, 4, 9)]
+    for bad in (np.float64(4), np.bool_(True), np.array([4])):
+        with pytest.raises(DispatchError, match="is no pair of integers"):
+            dispatch(module(Symbol("N", 1, 64), 3), intervals(0, (1, bad)))
+
+
 @pytest.mark.parametrize(
     ("interval", "symbol", "clipped"),
     [

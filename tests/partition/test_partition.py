@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -127,6 +128,7 @@ def test_open_bounds_go_as_far_as_kernels_take_them() -> None:
     its = partition(mlp(N=(1, None)), target=TARGET)
     assert its.chosen.buckets[0]["N"][0] == 1
     assert its.chosen.buckets[-1]["N"][1] is None
+    assert re.search(r"\(N=1\.\.; judged at N=1\.\.\d+\)$", str(its))
 
 
 def test_of_many_symbols_three_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:

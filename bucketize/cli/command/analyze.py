@@ -171,7 +171,7 @@ def of_log(log: Path, name: str) -> Analysis:
     }
     frame = of[name](trials)
     texts = {"best": shown_best, "confirmed": shown_confirmed, "importance": shown_importance}
-    text = texts.get(name, frame_table)(frame)
+    text = texts.get(name, frame_table)(frame) if len(trials) else f"{log} holds no trials"
     return frame, text, lambda: plot_progress(frames.progress(trials))
 
 
