@@ -112,6 +112,7 @@ def optimize(  # noqa: PLR0913  options by name
     *,
     log: str | Path,
     seconds: float = 600.0,
+    trials: int = Options.trials,
     budget: int = BUDGET,
     threads: int = 1,
     model: str | Path | None = None,
@@ -127,6 +128,7 @@ def optimize(  # noqa: PLR0913  options by name
         traffic: the requests, as that of `partition`.
         log: the CSV file of trials; made if there is none.
         seconds: for all of it; 15 % are for timing what came of it.
+        trials: as that of `tune`.
         budget: the most clones.
         threads: that share each kernel.
         model: the ONNX file that the module is of: onnxruntime is timed beside it, if it is
@@ -160,7 +162,7 @@ def optimize(  # noqa: PLR0913  options by name
     module = dispatch(mod, lambda _: buckets)
     left = (1 - CONFIRMING) * seconds / (1 + GRACE) - (time.monotonic() - begin)
     how = Options(
-        log=log, traffic=requests, seconds=max(left, LEAST_S), threads=threads,
+        log=log, trials=trials, traffic=requests, seconds=max(left, LEAST_S), threads=threads,
         progress=bool(progress),
     )  # fmt: skip
     with opened(module, how) as tuning:

@@ -20,6 +20,7 @@ from bucketize.optimize import optimize as home
 from bucketize.optimize.optimize import Latency, Optimized, optimize, quantiles
 from bucketize.partition.value import Frontier, Partition
 from bucketize.traffic.value import Traffic
+from bucketize.tune.options import Options
 from bucketize.types import Symbol, tensor
 
 
@@ -97,14 +98,18 @@ def test_the_command_writes_a_program(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_who_interrupts_it_is_told_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_args: object, **_options: object) -> None:
+    asked: list[int] = []
+
+    def interrupted(_module: Module, how: Options) -> None:
+        asked.append(how.trials)
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(home, "optimize", interrupted)
+    monkeypatch.setattr(home, "opened", interrupted)
     Path("r.csv").write_text("N,requests\n2,3\n")
-    result = CliRunner().invoke(main, ["optimize", "zoo:mlp", "--traffic", "r.csv"])
-    assert result.exit_code == 130
+    for more, trials in ([], Options.trials), (["--trials", "3"], 3):
+        result = CliRunner().invoke(main, ["optimize", "zoo:mlp", "--traffic", "r.csv", *more])
+        assert (result.exit_code, asked.pop()) == (130, trials)
     last = "interrupted: mlp.csv keeps what was timed; the same command goes on"
     assert result.stderr.splitlines()[-1] == last
     assert not Path("mlp.bkt").exists()
