@@ -436,6 +436,7 @@ def test_what_was_served_is_counted_and_nothing_else() -> None:
     coming.close()  # type: ignore[attr-defined]  # a generator
     assert exe.traffic is not None
     assert exe.traffic.histogram("N") == {1: 1}
+    assert [bucket.requests for bucket in exe.report().buckets] == [1]
 
 
 def test_no_memory_to_put_rows_together(costs: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
