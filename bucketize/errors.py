@@ -55,6 +55,15 @@ class ShapeError(BucketizeError):
     """A run-time array does not fit the type it is given for."""
 
 
+class UnboundedError(ShapeError):
+    """Nothing tells the sizes of some symbols, not even an upper bound."""
+
+    def __init__(self, message: str, symbols: Sequence[str] = ()) -> None:
+        """With the names of the symbols."""
+        super().__init__(message)
+        self.symbols = symbols
+
+
 class UnknownNameError(BucketizeError):
     """A name that nothing answers to; the message lists the known ones."""
 

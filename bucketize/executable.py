@@ -351,10 +351,11 @@ class Executable:
             # who asks for no list of requests pays nothing for it
             module = rest("bucketize.many.many")
             own = serving.image.program, self.module, self._params
-            many: Many = module.many_of(*own, serving.gated, serving.memory, self._counter.count)
+            many: Many = module.many_of(*own, serving.gated, serving.memory, serving.count)
             self._sharing = serving, many
         elif sharing[0] is not serving:  # the image is the same, and so is what was proved of it
-            many = replace(sharing[1], run=serving.gated, memory=serving.memory)
+            its = sharing[1]
+            many = replace(its, run=serving.gated, memory=serving.memory, count=serving.count)
             self._sharing = serving, many
         else:
             many = sharing[1]
@@ -633,12 +634,12 @@ class Executable:
 
     @property
     def traffic(self) -> Traffic | None:
-        """How many calls of `run` returned at which sizes, in this process, from any thread.
+        """The requests of `run` and `run_many` by their sizes, in this process, from any thread.
 
-        None of no call, or if no size is free. Its times are those at which bins begin, a second
+        None of no request, or if no size is free. Its times are those at which bins begin, a second
         wide at first; beyond 256 bins, or 65,536 rows, neighbours are joined and all are twice as
         wide. Distinct sizes beyond 65,536 are rounded up, and a BucketizeWarning says to what;
-        calls are counted exactly. A child of a fork begins anew.
+        requests are counted exactly. A child of a fork begins anew.
         """
         return self._counter.snapshot()
 
@@ -647,7 +648,8 @@ class Executable:
 
         Requests are counted exactly. Times are from when the inputs are in order until the results
         are there, known to 1 / 64; a request after one of more than 1 ms is timed, of others one of
-        17, which stands for the rest.
+        17, which stands for the rest. Of those that share a call of `run_many` each has an equal
+        part of its time, and counts for the clone that served the call; regrets are of each alone.
 
         Args:
             sizes: of how many sizes, those with most requests, the regret is told; each takes a few

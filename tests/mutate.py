@@ -42,7 +42,7 @@ TESTS = {  # module: the tests that ought to catch its mutants, test_<name>.py i
     "bucketize/dispatch/tree.py": DISPATCH,
     "bucketize/lower/fuse.py": ("transforms", "fuse", "epilogue", "gates", "rotary", "attention"),
     "bucketize/lower/layout.py": ("transforms",),
-    "bucketize/program/cut.py": (*CUT, "rounds"),
+    "bucketize/program/cut.py": (*CUT, "rounds", "profile"),
     "bucketize/link/planner.py": CUT,
     "bucketize/log/verdict.py": ("verdict", "analysis"),
     "bucketize/tune/confirm.py": ("confirm",),

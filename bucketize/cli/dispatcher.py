@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import yaml
 
-from bucketize.dispatch.tree import Dispatcher
+from bucketize.dispatch.dispatcher import Dispatcher
 from bucketize.errors import DispatchError, did_you_mean, unknown_name
 
 GROUP = "bucketize.dispatchers"  # each entry is a dispatcher

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import shlex
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,8 +15,9 @@ import click
 
 from bucketize.cli.echo import echo
 from bucketize.cli.parameter import INTERRUPTED
-from bucketize.errors import BucketizeError
+from bucketize.errors import BucketizeError, UnboundedError
 
+LINE = "bucketize.line"  # where a context holds what was typed
 # What a wrong path on the command line raises; other OSErrors are no user's doing.
 PATH_ERRORS = (
     FileNotFoundError,
@@ -47,6 +49,11 @@ class CommandGroup(click.Group):
             echo("interrupted", err=True)
             sys.exit(INTERRUPTED)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep what was typed, for errors that give the command to type."""
+        ctx.meta[LINE] = [*args]
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the subcommand; each warning is one line on stderr, and told once."""
         with warnings.catch_warnings():
@@ -54,6 +61,8 @@ class CommandGroup(click.Group):
             try:
                 return super().invoke(ctx)
             except (BucketizeError, *PATH_ERRORS) as e:
+                if isinstance(e, UnboundedError):
+                    e.add_note(f"as in: {bounded_line(ctx.meta[LINE], e.symbols)}")
                 if ctx.params["debug"]:
                     echo("".join(traceback.format_exception(e)), err=True)
                 else:
@@ -64,6 +73,12 @@ class CommandGroup(click.Group):
 def tell(error: str) -> None:
     """Print an error."""
     echo(f"error: {error}", err=True)
+
+
+def bounded_line(typed: Sequence[str], symbols: Sequence[str]) -> str:
+    """The command that was typed, with symbols held to a size."""
+    dims = [word for symbol in symbols for word in ("--dim", f"{symbol}=1..1")]
+    return shlex.join(["bucketize", *typed, *dims])
 
 
 def message(error: BaseException) -> str:

@@ -20,7 +20,7 @@ from bucketize.table import pairs
 from bucketize.types import Profile, Range, evaluate, symbols
 
 if TYPE_CHECKING:
-    from bucketize.dispatch.tree import Dispatcher
+    from bucketize.dispatch.dispatcher import Dispatcher
     from bucketize.executable import Executable
     from bucketize.ir import Function, Module, Var
 
@@ -187,7 +187,8 @@ def dispatched(model: NamedModel, options: Mapping[str, Any]) -> Module:
     if spec in (None, UNDISPATCHED):
         return model.module
     from bucketize.cli.dispatcher import find_dispatcher
-    from bucketize.dispatch.tree import ModuleDispatcher, dispatch
+    from bucketize.dispatch.dispatcher import ModuleDispatcher
+    from bucketize.dispatch.tree import dispatch
 
     if spec == ORACLE:
         return dispatch(model.module, oracle(model, points), fallback=False)

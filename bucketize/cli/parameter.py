@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 from click.core import ParameterSource
 
+from bucketize.tune.options import Options
+
 if TYPE_CHECKING:
     from bucketize.types import Range
 
@@ -266,6 +268,9 @@ weighted_at_option = click.option(
 )
 threads_option = click.option(
     "--threads", type=click.IntRange(1), default=1, show_default=True, help="Of each kernel."
+)
+trials_option = click.option(
+    "--trials", default=Options.trials, show_default=True, help="To try per workload at most."
 )
 input_option = click.option(
     "--input",

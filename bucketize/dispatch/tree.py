@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Protocol, TypeAlias, cast, runtime_checkable
+from typing import TypeAlias, cast
 
 from bucketize.dispatch.bucket import (
     Bucket,
@@ -17,6 +17,7 @@ from bucketize.dispatch.bucket import (
     intervals_by_symbol,
     narrowed,
 )
+from bucketize.dispatch.dispatcher import Answer, Dispatcher, ModuleDispatcher, answer_of, name_of
 from bucketize.dispatch.limit import check_count, within_limit
 from bucketize.dispatch.pad import Padding, padded, tops_of
 from bucketize.dispatch.profile import chain_of
@@ -44,22 +45,7 @@ from bucketize.ops.dim import dim_less, dims_within
 from bucketize.transform.simplify import simplify
 from bucketize.types import AnyDim, Dim, Interval, Profile, Symbol, TensorType, Type, show_interval
 
-Answer: TypeAlias = (
-    Mapping[str, Mapping[int, Sequence[Interval]]]
-    | Sequence[Profile]
-    | Sequence[Mapping[str, Interval]]
-)
-Dispatcher: TypeAlias = Callable[[dict[str, tuple[Dim, ...]]], Answer]
 Emit: TypeAlias = Callable[[Builder], tuple[Atom, ...]]
-
-
-@runtime_checkable
-class ModuleDispatcher(Protocol):
-    """What looks at a whole module, not at shapes alone, before it dispatches."""
-
-    def of_module(self, mod: Module, function: str) -> Dispatcher:
-        """The dispatcher of a function of the module."""
-        ...
 
 
 POLICIES = ("exact", "pad")
@@ -116,11 +102,11 @@ def dispatch(
         raise DispatchError(f"{function} is dispatched already; dispatch the original")
     if isinstance(dispatcher, ModuleDispatcher):
         dispatcher = dispatcher.of_module(mod, function)
-    answer = _ask(dispatcher, named)
+    answer = answer_of(dispatcher, named)
     try:
         leaves, body = _decided(named, answer, policy, fallback, limit)
     except DispatchError as e:
-        e.add_note(f"from dispatcher {_name(dispatcher)}")
+        e.add_note(f"from dispatcher {name_of(dispatcher)}")
         raise
     out = Builder()
     with _no_collecting():
@@ -203,40 +189,6 @@ def _fresh(name: str, taken: set[str]) -> Symbol:
         name += "_"
     taken.add(name)
     return Symbol(name)
-
-
-def _ask(dispatcher: Dispatcher, fn: Function) -> Answer:
-    if not callable(dispatcher):
-        wanted = "a dispatcher (a callable) such as dispatchers.log_dispatcher"
-        raise DispatchError(f"expected {wanted}, got {dispatcher!r}")
-    name = _name(dispatcher)
-    try:
-        answer = dispatcher({p.name: p.type.shape for p in fn.params if p.type.is_tensor})
-    except BucketizeError as e:
-        e.add_note(f"from dispatcher {name}")
-        raise
-    except (LookupError, ArithmeticError, AttributeError, TypeError, ValueError) as e:
-        asked = ", ".join(f"{p.name}: {p.type}" for p in fn.params)
-        raise DispatchError(
-            f"dispatcher {name} raised {type(e).__name__}: {e}, asked about {asked}"
-        ) from e
-    if isinstance(answer, Mapping):
-        return answer
-    if callable(answer):
-        raise DispatchError(f"{name} makes a dispatcher: pass {name}(...), what it makes")
-    if not isinstance(answer, Sequence) or not _is_of_a_kind(answer):
-        wanted = "intervals, profiles or buckets"
-        raise DispatchError(f"dispatcher {name}: expected {wanted}, got {answer!r}")
-    return answer
-
-
-def _is_of_a_kind(answer: Sequence[object]) -> bool:
-    """Whether all are profiles, or all buckets."""
-    return any(all(isinstance(a, kind) for a in answer) for kind in (Profile, Mapping))
-
-
-def _name(dispatcher: Dispatcher) -> str:
-    return getattr(dispatcher, "__name__", repr(dispatcher))
 
 
 class _Clones(Mapping[str, Clone]):

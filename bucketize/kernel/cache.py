@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bucketize.errors import KernelError, warn
+from bucketize.file import put
 from bucketize.kernel.object import sealed, unsealed
 from bucketize.lock import locked
-from bucketize.machine.directory import VARIABLE, cache_directory, put
+from bucketize.machine.directory import VARIABLE, cache_directory
 from bucketize.owner import open_to_others
 
 LOGGER = logging.getLogger("bucketize")
@@ -59,9 +60,9 @@ def made(source: Path, text: str, compiled: Callable[[Path], bytes]) -> tuple[by
             code = stored(source)
             if code is not None:
                 return code, True
-            put(source, text.encode())
+            put(source, [(0, text.encode())])
             code = compiled(source)
-            put(code_path(source), sealed(code, source.stem))
+            put(code_path(source), [(0, sealed(code, source.stem))])
             return code, False
     except OSError as e:
         raise _unusable(source, e) from e

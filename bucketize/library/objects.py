@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
 
-from bucketize.errors import ProgramError
+from bucketize.file import put
 from bucketize.library.data import ALIGNMENT, ModelData
 from bucketize.link.block import WORD
-from bucketize.save.container import put
+from bucketize.save.container import placing
 
 INTERFACE = "interface.o"
 MAKEFILE = Template("""\
@@ -49,14 +49,7 @@ def write_objects(
 
     Raises ProgramError where they cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise ProgramError(f"cannot write {folder}: {e.strerror or e}") from e
     files = {INTERFACE if not key else f"{key}.o": code for key, code in codes.items()}
-    for file, code in files.items():
-        put(folder / file, [(0, code)])
-    put(folder / f"{name}.bin", data.blobs())
     texts = {
         f"{name}.h": header,
         f"{name}.map": MAP.substitute(exports="; ".join(exports)),
@@ -68,8 +61,13 @@ def write_objects(
         ),
         "Makefile": MAKEFILE.substitute(name=name, objects=" ".join(files)),
     }
-    for file, text in texts.items():
-        put(folder / file, [(0, text.encode())])
+    with placing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, code in files.items():
+            put(folder / file, [(0, code)])
+        put(folder / f"{name}.bin", data.blobs())
+        for file, text in texts.items():
+            put(folder / file, [(0, text.encode())])
     return folder / f"{name}.h"
 
 

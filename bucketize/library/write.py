@@ -10,6 +10,7 @@ import llvmlite.binding as llvm
 
 from bucketize.errors import ArgumentError
 from bucketize.executable import Executable
+from bucketize.file import put
 from bucketize.kernel.codegen import machine
 from bucketize.kernel.emit.integer import functions_text
 from bucketize.kernel.emit.module import optimised
@@ -23,7 +24,7 @@ from bucketize.library.objects import write_objects
 from bucketize.library.route import Route, Routes, routes_of
 from bucketize.link.image import Image
 from bucketize.machine.target import Processor
-from bucketize.save.container import put
+from bucketize.save.container import placing
 
 FUNCTIONS: dict[str, Callable[..., object]] = {
     "open": model.opened,
@@ -74,9 +75,10 @@ def save_library(exe: Executable, path: str | Path, format: str = "so") -> Path:
     text = shared_object.text_of(list(codes.values()), f"{prefix}_data")
     behind = shared_object.data_behind(text)
     data.tell({name: at - behind for name, at in text.functions.items()})
-    put(path, shared_object.pieces(path.name, text, data, exports), 0o755)
     beside = path.with_suffix(".h")
-    put(beside, [(0, said.encode())])
+    with placing(path):
+        put(path, shared_object.pieces(path.name, text, data, exports), 0o755)
+        put(beside, [(0, said.encode())])
     return beside
 
 

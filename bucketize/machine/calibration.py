@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from bucketize.errors import KernelError
-from bucketize.machine.directory import cache_directory, put
+from bucketize.file import put
+from bucketize.machine.directory import cache_directory
 from bucketize.machine.speed import FAMILIES, Speed, speed_of
 
 VARIABLE = "BUCKETIZE_CALIBRATE"
@@ -123,7 +124,7 @@ def write(calibration: Calibration) -> Path:
     text = json.dumps(asdict(calibration), indent=1) + "\n"
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        put(path, text.encode())
+        put(path, [(0, text.encode())])
     except OSError as e:
         raise KernelError(f"cannot keep a calibration in {path.parent}: {e}") from e
     return path

@@ -21,6 +21,9 @@ GAIN = 0.05
 predictions, 5.2 % on a Zen 3 (docs/figures.md)."""
 ALL_UP_TO = 8  # rows of a batch, of which each number is tried; then three of four, and so on
 
+EXACT = 1024
+"""Rows up to which the cheapest calls of all are found."""
+
 
 @dataclass(frozen=True, eq=False)
 class Batched(Together):
@@ -116,7 +119,21 @@ class Batched(Together):
 
 
 def _cheapest(count: int, sizes: Sequence[int], seconds: Mapping[int, float]) -> list[int] | None:
-    """The calls that so many rows cost least in, the largest first; None: they come to none."""
+    """The calls that so many rows cost least in, the largest first; None: they come to none.
+
+    Of very many rows most go in calls of the size that costs least a row.
+    """
+    parts, left = list[int](), count
+    while left > EXACT and (able := [n for n in sizes if n <= left]):
+        best = min(able, key=lambda n: seconds[n] / n)
+        parts += left // best * [best]
+        left %= best
+    others = _least(left, sizes, seconds)
+    return _least(count, sizes, seconds) if others is None else parts + others
+
+
+def _least(count: int, sizes: Sequence[int], seconds: Mapping[int, float]) -> list[int] | None:
+    """The same, whatever the number of rows: it takes so many steps."""
     least, last = [0.0], [0]
     for n in range(1, count + 1):
         cost, size = min(

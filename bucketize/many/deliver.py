@@ -15,8 +15,8 @@ from bucketize.many.together import Together
 from bucketize.op import Value
 
 Run: TypeAlias = Callable[[str, list[Value], bool, bool], list[Value]]
-"""The results of a routine for inputs in order, whether they are counted as a request's (they are
-already), and whether one thread alone computes them."""
+"""The results of a routine for inputs in order, whether they are counted as a request's, and
+whether one thread alone computes them."""
 Done: TypeAlias = "list[Value] | BucketizeError"
 """What a request came to."""
 
@@ -28,6 +28,9 @@ class _Outcome:
     call: PlannedCall
     outs: list[Value] | None
     """Of its rows; None: its requests were run each as it is."""
+    clone: str = ""
+    """What served it."""
+    seconds: float = 0.0
     alone: Mapping[int, Done] = field(default_factory=dict)
 
 
@@ -45,6 +48,9 @@ class Delivery:
         """Nothing is run yet; no call begins that would end after `end`, of the monotonic clock."""
         self._plan, self._together, self._inputs, self._run = plan, together, inputs, run
         self._end = end
+        self.shared: dict[int, tuple[str, float]] = {}
+        """Of requests that shared calls what served them, and their part of the seconds: who runs
+        others counts them."""
         self._results: dict[int, list[Value]] = {}
         self._errors: dict[int, BucketizeError] = {}
 
@@ -80,12 +86,15 @@ class Delivery:
         """
         late = self._late(call)
         if late is not None:
-            return _Outcome(call, None, dict.fromkeys(call.requests, late))
+            return _Outcome(call, None, alone=dict.fromkeys(call.requests, late))
         ours: BucketizeError | None = None
         if call.rows and self._together is not None:
             try:
                 arguments = self._together.arguments(call.rows, self._inputs)
-                return _Outcome(call, self._compute(self._together.function, arguments))
+                begin = time.perf_counter()
+                outs = self._run(self._together.function, arguments, False, self._plan.lanes > 1)
+                taken = time.perf_counter() - begin
+                return _Outcome(call, outs, self._together.clone(arguments), taken)
             except BucketizeError as e:
                 ours = e
             except MemoryError:
@@ -95,7 +104,7 @@ class Delivery:
             warn(
                 f"a call of {len(call.requests)} requests failed, none of which fails alone: {ours}"
             )
-        return _Outcome(call, None, alone)
+        return _Outcome(call, None, alone=alone)
 
     def _late(self, call: PlannedCall) -> LateError | None:
         """Why a call is not begun, if it would end too late."""
@@ -109,12 +118,9 @@ class Delivery:
         )
         return LateError(f"not begun: {max(left, 0.0):.3g} s are left{expected}")
 
-    def _compute(self, name: str, arrays: list[Value]) -> list[Value]:
-        return self._run(name, arrays, False, self._plan.lanes > 1)
-
     def _alone(self, request: int) -> Done:
         try:
-            return self._compute("main", self._inputs[request])
+            return self._run("main", self._inputs[request], True, self._plan.lanes > 1)
         except BucketizeError as e:
             e.add_note(f"{IN_REQUEST}{request}")
             return e
@@ -126,7 +132,11 @@ class Delivery:
             except MemoryError:
                 error = ShapeError("no memory for the results of requests that share a call")
                 self._errors |= dict.fromkeys(outcome.call.requests, error)
+            for i in outcome.call.requests:
+                part = outcome.seconds / len(outcome.call.requests)
+                self.shared[i] = outcome.clone, self.shared.get(i, ("", 0.0))[1] + part
         for i, done in outcome.alone.items():
+            self.shared.pop(i, None)
             if isinstance(done, BucketizeError):
                 self._errors[i] = done
             else:

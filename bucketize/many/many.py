@@ -33,11 +33,12 @@ from bucketize.program.program import Program
 from bucketize.ragged.name import ragged_name
 from bucketize.release import rest
 from bucketize.runtime.memory import Memory
+from bucketize.traffic.counter import Shared
 from bucketize.types import Sizes
 
 Request: TypeAlias = Mapping[str, Value]
 Inputs: TypeAlias = Mapping[int, list[Value]]
-Count: TypeAlias = Callable[[Iterable[Sizes]], None]
+Count: TypeAlias = Callable[[Iterable[Shared]], None]
 SHOWN = 3  # failed requests that a message names
 SAMPLED = 32  # requests that models are asked about; what others take lies between these
 
@@ -65,7 +66,7 @@ class Many:
     memory: Callable[[str, Sizes], Memory]
     """Of a call of a function."""
     count: Count
-    """Told the sizes of requests that are served."""
+    """Told of requests that shared calls."""
 
     def __str__(self) -> str:
         """How requests share calls, or why they do not."""
@@ -95,15 +96,20 @@ class Many:
         self, requests: Sequence[Request], limits: CallLimits, end: float | None
     ) -> Iterator[tuple[int, Done]]:
         way, plan, inputs = self._planned(requests, limits)
+        delivery = Delivery(plan, way.together, inputs, self.run, end)
         served: list[int] = []
         try:
             yield from plan.errors.items()
-            for i, done in Delivery(plan, way.together, inputs, self.run, end).each():
+            for i, done in delivery.each():
                 if isinstance(done, list):
                     served.append(i)
                 yield i, done
         finally:
-            self.count(bind_shapes(self.params, shapes_of(inputs[i])) for i in served)
+            self.count(
+                (bind_shapes(self.params, shapes_of(inputs[i])), *delivery.shared[i])
+                for i in served
+                if i in delivery.shared
+            )
 
     def plan(self, requests: Iterable[Request], limits: CallLimits) -> CallPlan:
         """The calls that requests come to."""
@@ -223,7 +229,7 @@ def many_of(
         params: the inputs of a request.
         run: the results of a routine, by its name and inputs, and whether by one thread.
         memory: what a call of a routine takes, by its name and sizes.
-        count: told the sizes of requests.
+        count: told of requests that shared calls.
 
     """
     costs = Costs(program, module is not None)

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from bucketize.call import bind_shapes, shapes_of
 from bucketize.ir import Var
 from bucketize.many.costs import Costs
 from bucketize.many.limits import CallLimits
 from bucketize.many.plan import PlannedCall, Row
 from bucketize.op import Array, Value
+from bucketize.program.path import clone_at
 from bucketize.types import Sizes
 
 
@@ -141,6 +143,12 @@ class Together(ABC):
                 parts = [axis.picked(inputs[row.request][i], row) for row in rows]
                 arguments[param.name] = axis.joined(parts)
         return [arguments[name] for name in self.order]
+
+    def clone(self, arguments: Sequence[Array]) -> str:
+        """The function that serves a call of these arguments."""
+        program = self.costs.program
+        params = program.routines[self.function].params
+        return clone_at(program, self.function, bind_shapes(params, shapes_of(arguments)))
 
     def argument_bytes(self, rows: Sequence[Row], inputs: Mapping[int, Sequence[Array]]) -> int:
         """Bytes of what is joined for a call."""

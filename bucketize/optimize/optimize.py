@@ -21,7 +21,7 @@ from bucketize.errors import ArgumentError
 from bucketize.executable import Executable
 from bucketize.ir import Module, check_module, specialise
 from bucketize.measure.case import random_inputs
-from bucketize.partition.partition import BUDGET, check_request, partition
+from bucketize.partition.partition import BUDGET, partition, requests_of
 from bucketize.partition.value import Partition
 from bucketize.progress import Tell
 from bucketize.table import several
@@ -112,6 +112,7 @@ def optimize(  # noqa: PLR0913  options by name
     *,
     log: str | Path,
     seconds: float = 600.0,
+    trials: int = Options.trials,
     budget: int = BUDGET,
     threads: int = 1,
     model: str | Path | None = None,
@@ -124,9 +125,10 @@ def optimize(  # noqa: PLR0913  options by name
 
     Args:
         mod: not dispatched.
-        traffic: the requests.
+        traffic: the requests, as that of `partition`.
         log: the CSV file of trials; made if there is none.
         seconds: for all of it; 15 % are for timing what came of it.
+        trials: as that of `tune`.
         budget: the most clones.
         threads: that share each kernel.
         model: the ONNX file that the module is of: onnxruntime is timed beside it, if it is
@@ -141,7 +143,7 @@ def optimize(  # noqa: PLR0913  options by name
         CompileError: as `compile`.
         DispatchError: as `partition`.
         LogError: a log that cannot be read or written.
-        ShapeError: the traffic lacks a symbol, or is out of bounds.
+        ShapeError: as `partition`.
         TuneError: as `tune`.
 
     """
@@ -151,16 +153,16 @@ def optimize(  # noqa: PLR0913  options by name
     if not isinstance(seconds, int | float) or not LEAST_S <= seconds < math.inf:
         raise ArgumentError(f"seconds: expected a number from {LEAST_S:.0f}, got {seconds!r}")
     begin = time.monotonic()
-    requests = traffic.without_times()
-    chosen = _partition(mod, requests, Path(log), budget, threads)
-    own = name_dims(mod.main).symbols()
-    bounds = {s: (lo, hi + 1) for s, (lo, hi) in requests.bounds.items() if s in own}
+    fn = name_dims(mod.main)
+    requests = requests_of(fn, traffic)
+    chosen = _partition(mod, traffic, Path(log), budget, threads)
+    bounds = {s: (lo, hi + 1) for s, (lo, hi) in traffic.bounds.items() if s in fn.symbols()}
     cuts: Sequence[Bucket] = [{}] if chosen is None else chosen.chosen.buckets
     buckets: list[Bucket] = [{**bounds, **bucket} for bucket in cuts]
     module = dispatch(mod, lambda _: buckets)
     left = (1 - CONFIRMING) * seconds / (1 + GRACE) - (time.monotonic() - begin)
     how = Options(
-        log=log, traffic=requests, seconds=max(left, LEAST_S), threads=threads,
+        log=log, trials=trials, traffic=requests, seconds=max(left, LEAST_S), threads=threads,
         progress=bool(progress),
     )  # fmt: skip
     with opened(module, how) as tuning:
@@ -189,8 +191,6 @@ def _partition(
 ) -> Partition | None:
     """Buckets within the sizes that came; None if that is one."""
     fn = name_dims(mod.main)
-    for end in (0, 1):
-        check_request(fn, {symbol: ends[end] for symbol, ends in traffic.bounds.items()})
     bounds = {s: (lo, hi) for s, (lo, hi) in traffic.bounds.items() if s in fn.symbols()}
     own = fn.symbols()
     dims = {s: own[s].within(lo, hi) for s, (lo, hi) in bounds.items()}

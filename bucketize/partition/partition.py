@@ -11,7 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from bucketize.dispatch.tree import is_dispatched, name_dims
-from bucketize.errors import ArgumentError, DispatchError, ShapeError, unknown_name, warn
+from bucketize.errors import (
+    ArgumentError,
+    DispatchError,
+    ShapeError,
+    UnboundedError,
+    unknown_name,
+    warn,
+)
 from bucketize.inspect.calibrate import calibrated
 from bucketize.ir import Function, Module, check_module
 from bucketize.kernel.templates import TEMPLATES
@@ -46,6 +53,8 @@ SIZES = {1: 64, 2: 12, 3: 6}
 """Of each symbol, geometrically, where no traffic is known; by how many symbols there are."""
 DRAWN = 256
 """Sizes of more symbols together."""
+TURNS = 4
+"""Sizes of what a traffic lacks."""
 MOST = 1024
 """Requests that stand for all, where more sizes come."""
 EVER = 1e-9
@@ -76,8 +85,9 @@ def partition(  # noqa: PLR0913  options by name
 
     Args:
         mod: not dispatched.
-        traffic: what sizes come, and how often; None: sizes are spread geometrically between the
-            bounds, and all count alike.
+        traffic: what sizes come, and how often; of symbols that it lacks they come from one bound
+            to the other, in turns. None: sizes are spread geometrically between the bounds, and all
+            count alike.
         function: the name of what is to be cloned.
         budget: the most clones.
         objective: what is to be small: "mean", the seconds of a call; "p99", the seconds that 99 %
@@ -98,7 +108,8 @@ def partition(  # noqa: PLR0913  options by name
         CompileError: no thread, or more than cores of this machine.
         DispatchError: nothing is dynamic, or the function is dispatched already.
         LogError: the log cannot be read.
-        ShapeError: a request without the size of a symbol, or out of its bounds.
+        ShapeError: a request out of bounds.
+        UnboundedError: a traffic that lacks a symbol without an upper bound, or all symbols.
         UnknownNameError: there is no such function, objective or target.
 
     """
@@ -151,7 +162,7 @@ class Question:
         where = calibrated() if target is None else named(target)
         calls = workloads(mod, function, where, threads)
         ends = {s: _ends(s, calls) for s in symbols}
-        points, shares, count = _points(fn, ends, traffic and traffic.without_times())
+        points, shares, count = _points(fn, ends, traffic and requests_of(fn, traffic))
         legal = [all(is_legal(workload, sizes) for workload in calls) for sizes in points]
         if not any(legal):
             raise DispatchError(
@@ -227,16 +238,14 @@ def _points(
     fn: Function, ends: Mapping[Symbol, tuple[int, int]], traffic: Traffic | None
 ) -> tuple[list[Sizes], Floats, float]:
     """Sizes, the share of each, and how many requests they stand for."""
-    fixed = {s.name: s.lo for s in fn.symbols().values() if s not in ends}
     if traffic is None:
+        fixed = {s.name: s.lo for s in fn.symbols().values() if s not in ends}
         names = [s.name for s in ends]
         points: list[Sizes] = [{**fixed, **dict(zip(names, p, strict=True))} for p in _spread(ends)]
         return points, np.full(len(points), 1 / len(points)), 0.0
     rows = zip(traffic.sizes.tolist(), traffic.requests.tolist(), strict=True)
-    pairs = [({**fixed, **dict(zip(traffic.symbols, size, strict=True))}, n) for size, n in rows]
+    pairs = [(dict(zip(traffic.symbols, size, strict=True)), n) for size, n in rows]
     total = traffic.total
-    for sizes, _ in pairs:
-        check_request(fn, sizes)
     if len(pairs) > MOST:
         return _sampled(pairs), np.full(MOST, 1 / MOST), total
     return [s for s, _ in pairs], np.array([t / total for _, t in pairs]), total
@@ -250,16 +259,45 @@ def _sampled(pairs: Sequence[tuple[Sizes, float]]) -> list[Sizes]:
     return [ordered[k][0] for k in places]
 
 
-def check_request(fn: Function, sizes: Sizes) -> None:
-    """Raise `ShapeError` if the size of a symbol is missing, or out of its bounds."""
-    for name, symbol in fn.symbols().items():
-        if name not in sizes:
-            raise ShapeError(
-                f"traffic: it has no sizes of {name}, only of {', '.join(sizes)}; hold {name} to a "
-                f"size, bounds={{{name!r}: (1, 1)}} or --dim {name}=1..1"
-            )
-        if not symbol.holds(sizes[name]):
-            raise ShapeError(f"traffic: {name}={sizes[name]} is out of its bounds {symbol.range}")
+def requests_of(fn: Function, traffic: Traffic) -> Traffic:
+    """The requests by all symbols of a function, whenever they came.
+
+    Of symbols that the traffic lacks they have sizes from one bound to the other, in turns. Raises
+    `UnboundedError` where those have no upper bound, or it has none of the function's symbols, and
+    `ShapeError` if a size is out of its bounds.
+    """
+    own = fn.symbols()
+    lacking = {name: s for name, s in own.items() if name not in traffic.symbols}
+    no_end = [name for name, s in lacking.items() if s.hi is None or len(lacking) == len(own)]
+    if no_end:
+        raise _unbounded(no_end, traffic)
+    for name in own.keys() - lacking:
+        for size in traffic.histogram(name):
+            if not own[name].holds(size):
+                raise ShapeError(f"traffic: {name}={size} is out of its bounds {own[name].range}")
+    return _in_turns(traffic, list(lacking.values())) if lacking else traffic.without_times()
+
+
+def _unbounded(names: Sequence[str], traffic: Traffic) -> UnboundedError:
+    held = ", ".join(f"{name!r}: (1, 1)" for name in names)
+    return UnboundedError(
+        f"traffic: it has no sizes of {', '.join(names)}, only of {', '.join(traffic.symbols)}; "
+        f"bound what it lacks, or hold it to a size, bounds={{{held}}}",
+        names,
+    )
+
+
+def _in_turns(traffic: Traffic, lacking: Sequence[Symbol]) -> Traffic:
+    """Of every so many requests one at each size of what they lack, whose symbols grow together."""
+    reached = np.cumsum(traffic.requests)
+    rows, requests = [], []
+    for turn in range(TURNS):
+        at = [_size(s, (max(s.lo, s.step), s.hi), turn / (TURNS - 1)) for s in lacking]
+        rows.append(np.insert(traffic.sizes, len(traffic.symbols), at, axis=1))
+        until, before = ((n + turn) // TURNS for n in (reached, reached - traffic.requests))
+        requests.append(until - before)
+    names = (*traffic.symbols, *(s.name for s in lacking))
+    return Traffic(names, np.concatenate(rows), np.concatenate(requests))
 
 
 def _ends(symbol: Symbol, calls: Iterable[Workload]) -> tuple[int, int]:
@@ -284,7 +322,7 @@ def _spread(ends: Mapping[Symbol, tuple[int, int]]) -> Iterable[tuple[int, ...]]
     return (tuple(_size(s, pair, share) for (s, pair), share in row) for row in rows)
 
 
-def _size(symbol: Symbol, ends: tuple[int, int], share: float) -> int:
+def _size(symbol: Symbol, ends: tuple[int, int | None], share: float) -> int:
     """The size of a symbol so far from one end to the other."""
     return symbol.rounded(between(*ends, share))
 

@@ -14,7 +14,7 @@ from bucketize.errors import NoBucketError, ShapeError, TypeRelError
 from bucketize.executable import Executable
 from bucketize.inspect.predict import Prediction, predictions
 from bucketize.kernel.typical import between
-from bucketize.partition.partition import check_request
+from bucketize.partition.partition import requests_of
 from bucketize.program.program import Program
 from bucketize.traffic.value import Traffic
 from bucketize.types import Sizes, Symbol
@@ -52,14 +52,12 @@ class ReportSubject:
     def requests(self) -> Traffic | None:
         """The traffic by the symbols of the inputs alone: what is held to a size is none.
 
-        Raises ShapeError if it does not tell sizes of a symbol, or one is out of bounds.
+        Errors are those of `requests_of`.
         """
         if self.traffic is None or not self.symbols:
             return None
-        its, names = self.traffic.without_times(), tuple(self.symbols)
-        main = self.program.routines["main"].fn
-        for size in its.sizes.tolist():
-            check_request(main, dict(zip(its.symbols, size, strict=True)))
+        its = requests_of(self.program.routines["main"].fn, self.traffic)
+        names = tuple(self.symbols)
         columns = [its.symbols.index(name) for name in names]
         return Traffic(names, its.sizes[:, columns], its.requests)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from bucketize.call import bind_shapes, shapes_of
 from bucketize.errors import CompileError
@@ -14,7 +14,7 @@ from bucketize.op import Array, Value
 from bucketize.runtime.gate import Gate
 from bucketize.runtime.memory import Memory, memory
 from bucketize.runtime.vm import Context
-from bucketize.traffic.counter import Clones, Tally, TrafficCounter
+from bucketize.traffic.counter import Clones, Shared, Tally, TrafficCounter
 from bucketize.types import Sizes
 
 REMEMBERED = 4096  # shapes
@@ -43,6 +43,10 @@ class Serving:
 
     def _tally(self, context: object) -> Tally:
         return self._counter.tally(context, self.clones)
+
+    def count(self, requests: Iterable[Shared]) -> None:
+        """Count requests that shared calls."""
+        self._counter.count(requests, self.clones)
 
     def run(
         self,

@@ -10,7 +10,7 @@ import hashlib
 import json
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bucketize.errors import ProgramError
+from bucketize.file import put
 from bucketize.op import Array
 
 NAME = b"bucketize program "
@@ -28,8 +29,6 @@ BETWEEN = 64  # a cache line
 SUMMED = 4096
 
 Blob: TypeAlias = bytes | Array
-Piece: TypeAlias = tuple[int, bytes | bytearray | memoryview]
-"""Where bytes begin in a file, behind those of the piece before; and they."""
 
 
 def write(path: str | Path, header: Mapping[str, Any], blobs: Sequence[Blob]) -> None:
@@ -45,24 +44,15 @@ def write(path: str | Path, header: Mapping[str, Any], blobs: Sequence[Blob]) ->
     head = NAME + FORMAT.to_bytes(8, "little") + len(text).to_bytes(8, "little") + _digest(text)
     first = _first(len(text))
     starts = [first + start for start, _, _ in places]
-    put(Path(path), [(0, head + text), *zip(starts, views, strict=True)])
+    with placing(Path(path)):
+        put(Path(path), [(0, head + text), *zip(starts, views, strict=True)])
 
 
-def put(path: Path, pieces: Iterable[Piece], mode: int = 0o644) -> None:
-    """Put a file of pieces there, whole or not at all; ProgramError says why not."""
-    temporary = path.parent / f"{path.name}{os.urandom(4).hex()}.tmp"
+@contextmanager
+def placing(path: Path) -> Iterator[None]:
+    """Put files there; where they cannot be written, ProgramError says why not."""
     try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                for place, piece in pieces:
-                    file.write(bytes(place - file.tell()))
-                    file.write(piece)
-            os.chmod(temporary, mode)
-            os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        yield
     except OSError as e:
         raise ProgramError(f"cannot write {path}: {e.strerror or e}") from e
 

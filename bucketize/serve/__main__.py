@@ -6,7 +6,6 @@ What a container needs: no compiler and no command line beside the standard libr
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -20,10 +19,8 @@ from bucketize.loader import load
 from bucketize.machine.target import cores
 from bucketize.serve.listen import run
 from bucketize.serve.model import ServedModel
-from bucketize.serve.queue import Queue
+from bucketize.serve.queue import Queue, seconds
 from bucketize.serve.server import Server
-
-UNITS = {"ms": 1e-3, "s": 1.0}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,12 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _server(options: argparse.Namespace) -> Server:
+    queue = Queue(options.cores or cores(), options.waiting, seconds(options.latency))
     models = []
     for name, path in _named(options.models).items():
         executable = load(path, trusted=options.trusted)
         executable.limit(options.limit_bytes)
         models.append(ServedModel(name, "1", executable, path, trusted=options.trusted))
-    queue = Queue(options.cores or cores(), options.waiting, options.latency)
     return Server(models, queue, options.body_bytes, options.traffic)
 
 
@@ -62,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     its.add_argument("models", nargs="+", metavar="[NAME=]PATH", help="saved programs")
     its.add_argument("--host", default="127.0.0.1", help="the address to listen at")
     its.add_argument("--port", type=int, default=8000)
-    its.add_argument("--latency", type=_seconds, metavar="20ms", help="later is refused (429)")
+    its.add_argument("--latency", metavar="20ms", help="later is refused (429)")
     its.add_argument("--waiting", type=_count, default=1024, help="requests; others get 429")
     its.add_argument("--body-bytes", type=_count, default=64 << 20, help="of a request (413)")
     its.add_argument("--limit-bytes", type=_count, help="of each model's weights and calls")
@@ -87,13 +84,6 @@ def _count(text: str) -> int:
     if not text.isdigit() or not int(text):
         raise argparse.ArgumentTypeError(f"expected a number from 1, got {text!r}")
     return int(text)
-
-
-def _seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s)", text)
-    if match is None or not float(match[1]):
-        raise argparse.ArgumentTypeError(f"expected a time, as in 20ms or 1.5s, got {text!r}")
-    return float(match[1]) * UNITS[match[2]]
 
 
 if __name__ == "__main__":

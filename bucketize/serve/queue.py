@@ -12,6 +12,7 @@ of them comes next (start-time fair queueing; Goyal, Vin and Cheng, 1996).
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from bucketize.errors import ArgumentError
 from bucketize.many.deliver import Done
 from bucketize.op import Array, Value
 from bucketize.serve.model import ServedModel
@@ -35,6 +37,16 @@ AIM = 0.8
 """Of a deadline, after which requests are expected to be answered: what was not foreseen has the
 rest, and the way to the client."""
 AT_ONCE = 256  # requests that a thread takes: one that comes then waits for no more
+
+
+def seconds(text: str | None) -> float | None:
+    """A deadline's text, as in `20ms`, in seconds; ArgumentError where it is none."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(m?)s", text)
+    if match is None or not float(match[1]):
+        raise ArgumentError(f"expected a time, as in 20ms or 1.5s, got {text!r}")
+    return float(match[1]) * (1e-3 if match[2] else 1.0)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ MOST_OF_TALLY = 1_024  # distinct sizes that a context keeps before it hands the
 Key: TypeAlias = tuple[int, ...]
 Clones: TypeAlias = dict[str, Latencies]
 """By the name of a clone its requests."""
+Shared: TypeAlias = tuple[Mapping[str, int], str, float]
+"""The sizes of a request that shared a call, the clone that served it, its part of the seconds."""
 _COUNTERS: weakref.WeakSet[TrafficCounter] = weakref.WeakSet()
 
 
@@ -152,12 +154,15 @@ class TrafficCounter:
             self._tallies.append((weakref.ref(context), new))
         return new
 
-    def count(self, requests: Iterable[Mapping[str, int]]) -> None:
-        """Count requests that came together, by their sizes; no context serves one by itself."""
+    def count(self, requests: Iterable[Shared], clones: Clones) -> None:
+        """Count requests that came together; no context serves one by itself."""
         second, _ = self.bin_at(time.perf_counter())
         with self._lock:
-            for sizes in requests:
+            for sizes, clone, seconds in requests:
                 self._add((second, *[sizes.get(symbol, 0) for symbol in self.symbols]), 1)
+                its = clones.setdefault(clone, Latencies())
+                its.requests += 1
+                its.note(seconds, 1)
 
     def drain(self, tally: Tally) -> None:
         """Take over what a tally counted."""

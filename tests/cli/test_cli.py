@@ -1180,7 +1180,7 @@ def test_a_mode_decides_streams_and_threads(
     monkeypatch.setattr("bucketize.machine.target.cores", lambda: 2)
     monkeypatch.setattr("bucketize.analysis.stream.WINDOW_S", 0.001)
     args = ["bench", net, "--at", "N=3", "--mode", mode]
-    told = json.loads(run(*args, "--iterations", "1", "--warmup", "0", "--json").stdout)
+    told = json.loads(run(*args, "--rounds", "1", "--warmup", "0", "--json").stdout)
     assert (told["streams"], told["threads"], told["mode"]) == (streams, threads, mode)
     settings = {engine["settings"].split(", ")[0] for engine in told["engines"].values()}
     assert settings == {"2 threads" if streams == 1 else "2 streams of 1 thread"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,6 +38,17 @@ def test_it_weighs_sizes_by_a_traffic(run: Run) -> None:
     assert few["seconds"] < many["seconds"]
     result = run("partition", *MLP, "--traffic", "zoo:traffic/prompts")
     assert (result.exit_code, result.stderr.startswith("error: ")) == (2, True)
+
+
+def test_the_command_that_bounds_a_symbol_is_given(run: Run) -> None:
+    Path("my requests.csv").write_text("S\n7\n")
+    typed = ["partition", "zoo:bert-mini", "--dim", "B=1..", "--traffic", "my requests.csv"]
+    result = run(*typed)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert (
+        result.stderr.splitlines()[-1]
+        == f"  as in: {shlex.join(['bucketize', *typed])} --dim B=1..1"
+    )
 
 
 def test_auto_says_why(run: Run) -> None:

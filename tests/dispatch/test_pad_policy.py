@@ -159,6 +159,14 @@ def test_a_model_that_may_be_padded(name: str) -> None:
     assert all(p.type.is_static for p in padded.functions[next(iter(padded.clones))].params)
 
 
+def test_shapes_are_told_as_they_were() -> None:
+    module = imported(PADS["the shape"])
+    padded = bucketize.dispatch(module, log_dispatcher, policy="pad")
+    for shape in ((1, 9, 4), (3, 5, 4)):
+        (told,) = evaluate_module(padded, np.zeros(shape, np.float32))
+        assert told.tolist() == [*shape]
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_model_that_may_not_be_padded_says_where(name: str) -> None:
     graph, message = REFUSED[name]

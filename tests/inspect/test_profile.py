@@ -103,14 +103,22 @@ def test_ops_that_numpy_computes_and_convolutions_know_their_nodes() -> None:
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["h"], "conv", pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["h"], ["r"], "act"),
-        helper.make_node("NonZero", ["r"], ["y"], "where"),
+        helper.make_node("NonZero", ["r"], ["p"], "where"),
+        helper.make_node("Shape", ["p"], ["s"]),
+        helper.make_node("Expand", ["one", "s"], ["y"], "spread"),  # static once they are counted
     ]
     x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 4, "H", 8])
     y = helper.make_tensor_value_info("y", onnx.TensorProto.INT64, [4, None])
-    graph = helper.make_graph(nodes, "g", [x], [y], [weight("w", 8, 4, 3, 3)])
+    one = numpy_helper.from_array(np.ones(1, np.int64), "one")
+    graph = helper.make_graph(nodes, "g", [x], [y], [weight("w", 8, 4, 3, 3), one])
     proto = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
     exe = bucketize.compile(bucketize.from_onnx(proto))
-    assert origins(exe) >= {"conv", "conv+act", "where"}  # its padding is a kernel of its own
+    assert origins(exe) >= {
+        "conv",
+        "conv+act",
+        "where",
+        "spread",
+    }  # its padding is a kernel of its own
 
 
 def dynamic() -> onnx.ModelProto:

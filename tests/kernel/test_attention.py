@@ -697,6 +697,9 @@ def test_fuse_takes_repeated_heads(*, shared: bool) -> None:
     if not shared:
         turned = f"transpose+{repeat}"
         assert kinds(fn) == [f"{turned}+transpose+{turned}+{rest}"]
+        parts = repeat.split("+")
+        for op in (ops.unsqueeze, ops.broadcast_to, ops.reshape):  # all or nothing
+            assert [k for k in kinds(fn, at(fn, op)[0]) if k in parts] == parts
     else:
         assert kinds(fn)[-1] == f"transpose+{rest}"
 

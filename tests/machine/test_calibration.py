@@ -170,6 +170,13 @@ def test_a_faster_machine_is_expected_to_take_less_for_something_and_more_for_no
     assert max(ratios) < 1 + 1e-9
 
 
+@pytest.mark.parametrize("family", FITTED)
+def test_a_step_of_a_product_is_expected_to_take_no_less_than_the_machine_does(family: str) -> None:
+    for fma in (0.5, 1.0, 2.0):
+        each = seconds_each(FITTED[family], replace(TYPICAL, ghz=1.0, fma=fma))
+        assert each["multiply"] >= 1e-9 / fma
+
+
 def test_a_speed_is_text_of_its_figures() -> None:
     assert str(TYPICAL).startswith("ghz=2.98 fma=1.82 loads=1.65 ")
     assert host().speed == TYPICAL  # tests decide as a typical machine does

@@ -80,6 +80,9 @@ def test_requests_are_counted() -> None:
     exe.run(**request_of(rng, 3))
     assert exe.traffic is not None
     assert exe.traffic.histogram("S") == {3: 3, 4: 1, 5: 1}
+    told = {bucket.clone: bucket for bucket in exe.report().buckets}
+    assert {clone: of.requests for clone, of in told.items()} == {"main": 2, "main[ragged]": 3}
+    assert all(of.mean_s for of in told.values())
 
 
 def test_results_belong_to_their_requests(exe: Executable) -> None:

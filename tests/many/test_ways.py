@@ -237,6 +237,15 @@ def test_a_batch_is_cut_where_that_is_cheapest(costs: Callable) -> None:
         np.testing.assert_allclose(got[0], exe.run(**request)[0], atol=1e-6)
 
 
+def test_of_very_many_rows_most_go_in_calls_that_cost_least_a_row() -> None:
+    seconds = {1: 1.0, 2: 1.5, 100: 50.0, 4096: 1e3, 1_000_000: 1e6}
+    parts = batched._cheapest(1_000_003, [*seconds], seconds)
+    assert parts == [4096] * 244 + [100] * 5 + [2] * 39 + [1]
+    assert sum(parts) == 1_000_003
+    assert batched._cheapest(2_100, [700, 1_500], {700: 2.0, 1_500: 3.0}) == [700] * 3
+    assert batched._cheapest(2_101, [700, 1_500], {700: 2.0, 1_500: 3.0}) is None
+
+
 def test_a_batch_keeps_its_bounds(costs: Callable) -> None:
     exe = bucketize.compile(layers(Symbol("N", 2, 6)))
     costs(lambda _, sizes, lanes: 1.0)
@@ -436,6 +445,7 @@ def test_what_was_served_is_counted_and_nothing_else() -> None:
     coming.close()  # type: ignore[attr-defined]  # a generator
     assert exe.traffic is not None
     assert exe.traffic.histogram("N") == {1: 1}
+    assert [bucket.requests for bucket in exe.report().buckets] == [1]
 
 
 def test_no_memory_to_put_rows_together(costs: Callable, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,15 @@ import bucketize
 from bucketize import zoo
 from bucketize.cli.group import main
 from bucketize.errors import ArgumentError, ShapeError
-from bucketize.ir import Module
+from bucketize.ir import Builder, Module, Var
 from bucketize.log.log import rows
+from bucketize.ops import relu
 from bucketize.optimize import optimize as home
 from bucketize.optimize.optimize import Latency, Optimized, optimize, quantiles
 from bucketize.partition.value import Frontier, Partition
 from bucketize.traffic.value import Traffic
+from bucketize.tune.options import Options
+from bucketize.types import Symbol, tensor
 
 
 def mlp() -> Module:
@@ -95,14 +98,18 @@ def test_the_command_writes_a_program(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_who_interrupts_it_is_told_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_args: object, **_options: object) -> None:
+    asked: list[int] = []
+
+    def interrupted(_module: Module, how: Options) -> None:
+        asked.append(how.trials)
         raise KeyboardInterrupt
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(home, "optimize", interrupted)
+    monkeypatch.setattr(home, "opened", interrupted)
     Path("r.csv").write_text("N,requests\n2,3\n")
-    result = CliRunner().invoke(main, ["optimize", "zoo:mlp", "--traffic", "r.csv"])
-    assert result.exit_code == 130
+    for more, trials in ([], Options.trials), (["--trials", "3"], 3):
+        result = CliRunner().invoke(main, ["optimize", "zoo:mlp", "--traffic", "r.csv", *more])
+        assert (result.exit_code, asked.pop()) == (130, trials)
     last = "interrupted: mlp.csv keeps what was timed; the same command goes on"
     assert result.stderr.splitlines()[-1] == last
     assert not Path("mlp.bkt").exists()
@@ -112,6 +119,13 @@ def test_symbols_that_the_model_has_not_are_passed_by(tmp_path: Path) -> None:
     both = Traffic(("N", "T"), np.array([[2, 7], [3, 9]]), np.array([1, 1]))
     its = optimize(mlp(), both, log=tmp_path / "t.csv", seconds=1)
     assert its.executable.explain(N=3).clone == "main[N=2..3]"
+
+
+def test_symbols_that_the_traffic_lacks_keep_their_bounds(tmp_path: Path) -> None:
+    out, x = Builder(), Var("x", tensor("float32", Symbol("N", 1, 64), Symbol("M", 1, 16)))
+    mod = Module({"main": out.function("main", [x], [out.emit(relu, x)])})
+    its = optimize(mod, traffic(2, 3), log=tmp_path / "t.csv", seconds=1)
+    assert its.executable.explain(N=3, M=16).clone == "main[N=2..3,M=1..16]"
 
 
 def test_what_no_traffic_is_is_refused(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from bucketize.errors import (
     DispatchError,
     LogError,
     ShapeError,
+    UnboundedError,
     UnknownNameError,
 )
 from bucketize.ir import Builder, Module, Var
@@ -31,8 +32,10 @@ from bucketize.lower.cost import default_of
 from bucketize.machine.named import named
 from bucketize.ops import add, nonzero
 from bucketize.partition import partition as home
+from bucketize.partition.drift import drift
 from bucketize.partition.expectation import Expectation, expectation, workloads
-from bucketize.partition.partition import partition
+from bucketize.partition.merge import merge
+from bucketize.partition.partition import partition, requests_of
 from bucketize.traffic.value import Traffic
 from bucketize.types import Sizes, Symbol, evaluate, tensor
 from dispatchers import auto, from_file
@@ -221,10 +224,6 @@ def test_what_is_no_question_is_refused() -> None:
         partition(mlp(N=(3, 3)))
     with pytest.raises(DispatchError, match=r"^main is dispatched already; a partition is of the "):
         partition(dispatch(mlp(), auto.with_options(target=TARGET)))
-    with pytest.raises(
-        ShapeError, match=r"^traffic: it has no sizes of N, only of S; hold N to a "
-    ):
-        partition(mlp(), Traffic(("S",), np.array([[1]]), np.array([1])), target=TARGET)
     with pytest.raises(ShapeError, match=r"^traffic: N=65 is out of its bounds \[1, 64\]$"):
         partition(mlp(), traffic([65]), target=TARGET)
     with pytest.raises(CompileError):
@@ -256,3 +255,37 @@ def test_what_a_run_alone_tells_counts_nothing() -> None:
     mine = module((Symbol("N", 1, 64), 4), (Symbol("N", 1, 64), 4))
     assert len(workloads(mine, "main", named(TARGET), 1)) == 1
     assert partition(mine, target=TARGET).chosen.clones == 1
+
+
+def pair(top: int | None, step: int = 1) -> Module:
+    n, m = Symbol("N", 1, 64), Symbol("M", 0 if step > 1 else 1, top, step)
+    return module((n, m), (n, m))
+
+
+def test_what_a_traffic_lacks_comes_from_bound_to_bound_in_turns() -> None:
+    """So that all requests are counted once, and those of one size meet all of them."""
+    its = requests_of(pair(64, 8).main, traffic([3, 5, 7], [6, 1, 1]))
+    assert its.symbols == ("N", "M")
+    rows = [*zip(*its.sizes.T.tolist(), its.requests.tolist(), strict=True)]
+    assert rows == [(3, 8, 1), (3, 16, 1), (3, 32, 2), (3, 64, 2), (5, 16, 1), (7, 8, 1)]
+
+
+def test_a_traffic_of_some_symbols_is_enough_where_the_others_are_bounded() -> None:
+    some = traffic([3, 60])
+    clones = dispatch(pair(16), lambda _: [{"N": (1, 8)}, {"N": (8, 65)}])
+    its = partition(pair(16), some, target=TARGET)
+    assert (its.requests, sorted(set(its.by_size["M"].tolist()))) == (2, [6, 16])
+    assert merge(clones, some, target=TARGET).partition.requests == 2
+    assert drift(clones, some, some, target=TARGET).loss < 0.1
+
+
+def test_what_nothing_tells_the_sizes_of_is_an_error() -> None:
+    with pytest.raises(
+        UnboundedError,
+        match=r"^traffic: it has no sizes of M, only of N; bound what it lacks, or hold it to a "
+        r"size, bounds=\{'M': \(1, 1\)\}$",
+    ) as told:
+        partition(pair(None), traffic([3]), target=TARGET)
+    assert told.value.symbols == ["M"]
+    with pytest.raises(UnboundedError, match=r"^traffic: it has no sizes of N, only of S; "):
+        partition(mlp(), Traffic(("S",), np.array([[1]]), np.array([1])), target=TARGET)

@@ -302,6 +302,14 @@ REFUSED = {
         "y = Conv<pads = [1, 1]>(t, w) }",
         "conv2d: nobody has proved that it keeps rows and tokens apart",
     ),
+    "a branch that counts tokens": (
+        f"{X}, bool often) => (y) "
+        + CONSTANTS
+        + "{ c = If(often) <then_branch = t () => (float p) "
+        f"{{ {LENGTH} p = Cast<to = 1>(n) }}, else_branch = e () => (float q) "
+        "{ q = Identity(one) }> y = Mul(x, c) }",
+        "if: nobody has proved that it keeps rows and tokens apart",
+    ),
     "a recurrent layer": (
         f"{X}, float[1, 8, 4] w, float[1, 8, 2] r) => (y, h, c) "
         "{ t = Transpose<perm = [1, 0, 2]>(x) y, h, c = LSTM<hidden_size = 2>(t, w, r) }",

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from bucketize.serve.__main__ import parser
+from bucketize.serve.queue import seconds
 
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "examples" / "kserve"
@@ -98,7 +99,7 @@ def test_the_server_takes_what_the_manifest_gives() -> None:
     given = [text.replace("{{.Name}}", "encoder") for text in container["args"]]
     options = parser().parse_args([*entry[3:], *given])
     assert options.models == ["encoder=/mnt/models/model.bkt"]
-    assert (options.host, options.latency, options.trusted) == ("0.0.0.0", 0.2, True)
+    assert (options.host, seconds(options.latency), options.trusted) == ("0.0.0.0", 0.2, True)
     assert options.limit_bytes < 2 << 30 == int(container["resources"]["limits"]["memory"][0]) << 30
     ports = {p["containerPort"] for p in container["ports"]}
     probe = container["readinessProbe"]["httpGet"]

@@ -110,8 +110,6 @@ def test_what_the_server_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--latency", "soon"], "expected a time, as in 20ms or 1.5s, got 'soon'"),
-        (["--latency", "0ms"], "expected a time, as in 20ms or 1.5s, got '0ms'"),
         (["--waiting", "0"], "expected a number from 1, got '0'"),
         ([], "the following arguments are required: [NAME=]PATH"),
     ],
@@ -122,6 +120,14 @@ def test_wrong_arguments_are_told(
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("time", ["soon", "0ms", "20 ms", "1.s"])
+def test_a_deadline_that_is_none_is_told_before_a_file_is_read(
+    time: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["none.bkt", "--latency", time]) == 2
+    assert f"expected a time, as in 20ms or 1.5s, got {time!r}" in capsys.readouterr().err
 
 
 def test_models_of_one_name_are_told(program: Path, capsys: pytest.CaptureFixture[str]) -> None:

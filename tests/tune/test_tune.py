@@ -304,9 +304,8 @@ def test_the_processes_of_a_worker_start_when_it_is_entered_and_end_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(measure, "cores", cores)  # as it is where no tests run beside each other
-    before = set(children())
-    with Worker():
-        began = set(children()) - before
+    with Worker() as worker:  # one that has just begun has no command line yet to be found by
+        began = [psutil.Process(child._process.pid) for child in worker._children if child._process]
         assert len(began) == cores()
     assert not any(process.is_running() for process in began)
 

@@ -27,6 +27,7 @@ from bucketize.progress import progress_bar
     show_default=True,
     help="For all of it; reading MODEL is not counted.",
 )
+@parameter.trials_option
 @click.option(
     "--budget", type=click.IntRange(1), default=8, show_default=True, help="The most clones."
 )

@@ -24,7 +24,8 @@ judged_options = parameter.all_of(
     click.option(
         "--traffic",
         metavar="FILE",
-        help="Sizes of requests, as `bucketize traffic` reads them; zoo:traffic/NAME.",
+        help="Sizes of requests, as `bucketize traffic` reads them; zoo:traffic/NAME. A symbol "
+        "that it lacks has sizes between its bounds.",
     ),
     click.option(
         "--objective",

@@ -79,9 +79,7 @@ def names(text: str) -> list[str]:
     "throughput: a stream for each core, of one thread.",
 )
 @click.option(
-    "--iterations",
     "--rounds",
-    "rounds",
     type=click.IntRange(1),
     default=30,
     show_default=True,

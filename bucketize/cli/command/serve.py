@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,6 @@ from bucketize.cli.served import served_models
 from bucketize.errors import BucketizeError
 
 HOW = "pip install 'bucketize[serve]'"
-UNITS = {"ms": 1e-3, "s": 1.0}
-
-
-def duration(_: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """Seconds of a text as in `20ms`."""
-    if value is None:
-        return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s)", value)
-    if match is None or not float(match[1]):
-        raise click.BadParameter(f"expected a time, as in 20ms or 1.5s, got {value!r}", param=param)
-    return float(match[1]) * UNITS[match[2]]
 
 
 @click.command(short_help="Serve models over HTTP, by the Open Inference Protocol.")
@@ -39,9 +27,7 @@ def duration(_: click.Context, param: click.Parameter, value: str | None) -> flo
 @click.option("--grpc-port", type=click.IntRange(0, 65535), help="Serve by gRPC there, too.")
 @click.option(
     "--latency",
-    "latency_s",
     metavar="20ms",
-    callback=duration,
     help="An answer is late after so long: a request that would be is refused (429).",
 )
 @click.option(
@@ -113,7 +99,7 @@ def serve(
     try:
         from bucketize.machine.target import cores
         from bucketize.serve.listen import check_free, run
-        from bucketize.serve.queue import Queue
+        from bucketize.serve.queue import Queue, seconds
         from bucketize.serve.server import Server
 
         if rpc_port is not None:
@@ -123,7 +109,7 @@ def serve(
 
     if rpc_port is not None:
         check_free(host, rpc_port)
+    queue = Queue(options["cores"] or cores(), options["waiting"], seconds(options["latency"]))
     served = served_models(models, bounds, options)
-    queue = Queue(options["cores"] or cores(), options["waiting"], options["latency_s"])
     server = Server(served, queue, options["body_bytes"], options["traffic"])
     run(server, host, port, rpc_port, echo)

@@ -40,9 +40,7 @@ if TYPE_CHECKING:
 @parameter.written_option(
     "--log", required=True, callback=parameter.appendable, help="The CSV to add to."
 )
-@click.option(
-    "--trials", default=Options.trials, show_default=True, help="To try per workload at most."
-)
+@parameter.trials_option
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bucketize.kernel.attention.loops import widths
+from bucketize.kernel.attention.form import widths
 from bucketize.kernel.gemm import cost
 from bucketize.kernel.gemm.schedule import Tiling, tallest
 from bucketize.kernel.loops import cost as loops

@@ -9,13 +9,13 @@ sum where the product is stored (as in Dao et al. 2022, arXiv:2205.14135).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 from llvmlite import ir
 
 from bucketize.kernel.attention.column import JOB, Column
+from bucketize.kernel.attention.form import COPIED, HeadForm, widths
 from bucketize.kernel.attention.mask import hiding_of
 from bucketize.kernel.attention.softmax import Weights, clear
 from bucketize.kernel.emit.vector import (
@@ -31,66 +31,10 @@ from bucketize.kernel.emit.vector import (
 from bucketize.kernel.gemm.epilogue import TRUTHS, Epilogue, Operand
 from bucketize.kernel.gemm.level import offsets
 from bucketize.kernel.gemm.macrokernel import Bases
-from bucketize.kernel.gemm.store import Words, block_names
-
-COPIED = 16
-"""Rows from which on panels are read from copies, where they could be read in their place: one row
-took 1.6 times as long with copies, 8 rows 1.25, 16 rows 0.95, 128 rows 0.7."""
+from bucketize.kernel.gemm.store import Words
 
 RAW = Epilogue()
 TIMES_ROW = Epilogue((Operand(0, "row"),), (("x0 * x1", (0, 1), ()),))
-
-
-@dataclass(frozen=True)
-class HeadForm:
-    """What the code of attention depends on; everything else is left to run time."""
-
-    lanes: int
-    rows: int
-    """Of the tallest tile of scores."""
-    vectors: int
-    """Of a row of it."""
-    value_rows: int
-    """Of the tallest tile of results."""
-    value_vectors: int
-    inputs: int
-    """Arguments of the kernel."""
-    query: int
-    key: int
-    value: int
-    """The places of Q, K and V among them."""
-    by_key: bool
-    """Whether the elements of a key are neighbours in memory; else those of neighbouring keys."""
-    clean: bool
-    """Whether rows of weights that are no numbers count as 0."""
-    limit: int | None
-    """The place of how many keys there are, where others are padding, which weighs nothing."""
-    segments: int | None
-    """The place of where segments of rows end, if each sees the keys of its own segment alone."""
-    in_order: bool
-    """Whether a row is summed in one order, however many others there are, and hidden keys."""
-    epilogue: Epilogue
-    """What the scores go through before their softmax."""
-
-    @property
-    def dims(self) -> tuple[str, ...]:
-        """The names of the kernel's dims, in order; a table of batch levels follows them."""
-        cut = ["blocks", "low", "tall"] if self.segments is None else ["heads", "height"]
-        names = ["keys", "depth", "features", *cut, "levels"]
-        names += ["copied"] if self.segments is None else []
-        names += ["q_step", "k_step", "v_step", "c_step"]
-        names += ["score_step", "inverses", "key_panels", "value_panels"]
-        return (*names, *(f"e{i}_step" for i in range(len(self.epilogue.operands))))
-
-    @property
-    def block_names(self) -> tuple[str, ...]:
-        """The words of the kernel's argument block."""
-        return block_names(self.inputs, self.dims)
-
-
-def widths(vectors: int) -> tuple[int, ...]:
-    """The vectors that panels of keys may have: the last one has as few as it can."""
-    return tuple(sorted({1, (vectors + 1) // 2, vectors}))
 
 
 def emit(w: Writer, block: ir.Value, /, *, epilogue: tuple[Any, Any], **form: Any) -> None:

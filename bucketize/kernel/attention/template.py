@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from bucketize.kernel.attention import loops
 from bucketize.kernel.attention.cost import BLOCK, AttentionCost, value_vectors
-from bucketize.kernel.attention.loops import COPIED, HeadForm
+from bucketize.kernel.attention.form import COPIED, HeadForm
 from bucketize.kernel.attention.pattern import Attention, Read, attention_of
 from bucketize.kernel.emit import expression
 from bucketize.kernel.emit.module import form_source

@@ -58,8 +58,12 @@ UNITS: Mapping[str, Callable[[Speed], float]] = {
 
 
 def seconds_each(constants: Counts, its: Speed) -> dict[str, float]:
-    """Seconds of one of each kind on a machine; `overlap` is a number as it is."""
+    """Seconds of one of each kind on a machine; `overlap` is a number as it is.
+
+    A product's step takes no less than the machine's own: constants are fitted to several.
+    """
     cycles = {kind: constants[kind] * UNITS.get(kind, _single)(its) for kind in KINDS}
+    cycles["multiply"] = max(cycles["multiply"], 1 / its.fma)
     return {kind: n / its.ghz / 1e9 for kind, n in cycles.items()} | {
         "overlap": constants["overlap"]
     }
