@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bucketize.errors import ArgumentError, unknown_name
-from bucketize.executable import Executable
 from bucketize.integrations.node import type_text
 from bucketize.op import Array, Value
 from bucketize.types import tensor
+
+if TYPE_CHECKING:
+    from bucketize.integrations.session import InferenceSession
 
 DEVICE = "cpu"
 
@@ -149,19 +151,19 @@ class OrtValue:
 
 
 class IOBinding:
-    """Inputs and outputs of a session that are named once: `session.io_binding()` makes one.
+    """Inputs and outputs of a session that are named once, as `session.io_binding()` makes it.
 
     Results are written into the arrays that are bound, without a copy where kernels can.
     """
 
-    def __init__(self, executable: Executable) -> None:
+    def __init__(self, session: InferenceSession) -> None:
         """Nothing is bound yet.
 
         Args:
-            executable: what runs.
+            session: whose inputs and outputs they are.
 
         """
-        self._executable = executable
+        self._executable = session.executable
         self._inputs: dict[str, Value] = {}
         self._outputs: dict[str, Array | None] = {}
         self._results: dict[str, Value] = {}
