@@ -48,6 +48,8 @@ class Bad:
     told: str
     """A pattern, of all that it says."""
     pause_s: float = 1.0
+    is_waited_for: bool = False
+    """Whether it is the server's patience that ends it."""
 
     def is_told(self, seen: str) -> bool:
         """Whether it saw what it should."""
@@ -241,13 +243,13 @@ CLIENTS: Mapping[str, Bad] = {
         says(posted(infer("net"), json.dumps({"inputs": [ODD]}).encode())), "400"
     ),
     "no such model": Bad(says(posted(infer("nope"), b"{}")), "404"),
-    "no HTTP": Bad(says(GARBAGE), f"400|{HUNG_UP}"),
     "no HTTP/2": Bad(no_http2, HUNG_UP),
     "no message": Bad(no_message, "INVALID_ARGUMENT"),
     "a client that hangs up": Bad(hangs_up, "gone", 0.3),
-    "a head that trickles": Bad(trickles, HUNG_UP),
-    "a body that does not come": Bad(says(NO_BODY, 3 * PATIENCE_S), "408"),
-    "answers that nobody takes": Bad(reads_nothing, HUNG_UP),
-    f"{IDLE} idle connections": Bad(idle, HUNG_UP),
+    "no HTTP": Bad(says(GARBAGE), f"400|{HUNG_UP}", is_waited_for=True),
+    "a head that trickles": Bad(trickles, HUNG_UP, is_waited_for=True),
+    "a body that does not come": Bad(says(NO_BODY, 3 * PATIENCE_S), "408", is_waited_for=True),
+    "answers that nobody takes": Bad(reads_nothing, HUNG_UP, is_waited_for=True),
+    f"{IDLE} idle connections": Bad(idle, HUNG_UP, is_waited_for=True),
 }
 """By what they are called."""
