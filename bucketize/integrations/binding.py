@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from bucketize.errors import ArgumentError, unknown_name
+from bucketize.executable import Executable
 from bucketize.integrations.node import type_text
 from bucketize.op import Array, Value
 from bucketize.types import tensor
 
-if TYPE_CHECKING:
-    from bucketize.integrations.session import InferenceSession
-
 DEVICE = "cpu"
+
+
+class Session(Protocol):
+    """An `InferenceSession`: what it runs has inputs and outputs that can be bound."""
+
+    executable: Executable
 
 
 class OrtValue:
@@ -156,7 +160,7 @@ class IOBinding:
     Results are written into the arrays that are bound, without a copy where kernels can.
     """
 
-    def __init__(self, session: InferenceSession) -> None:
+    def __init__(self, session: Session) -> None:
         """Nothing is bound yet.
 
         Args:
