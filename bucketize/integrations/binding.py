@@ -17,7 +17,7 @@ from bucketize.types import tensor
 DEVICE = "cpu"
 
 
-class Session(Protocol):
+class Bindable(Protocol):
     """An `InferenceSession`: what it runs has inputs and outputs that can be bound."""
 
     executable: Executable
@@ -160,7 +160,7 @@ class IOBinding:
     Results are written into the arrays that are bound, without a copy where kernels can.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Bindable) -> None:
         """Nothing is bound yet.
 
         Args:
