@@ -30,6 +30,7 @@ LONG = (
         "resident",
         "images",
         "serving",
+        "soak",
     ),
 )
 """What writes files, or takes long; only by name."""

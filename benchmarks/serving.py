@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import csv
-import os
 import signal
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -42,7 +40,6 @@ REFUSED = 0.01  # of requests, at a rate that counts as served
 FIRST_RATE, LEAST_RATE, STEP = 16.0, 1.0, 1.05
 DRAWN = 100_000  # tokens of the lengths that requests take in turns
 WARM = 0.2  # of a probe, whose requests are not counted
-LOAD = 0.7  # of the rate that was found, while it soaks
 CHECKED = (1, 17, 128)
 WARMING = 20  # requests
 WAIT_S = 600.0
@@ -83,8 +80,8 @@ class Case:
 
 
 @contextmanager
-def server(side: str, case: Case) -> Iterator[tuple[int, int]]:
-    """A side that listens, its port and its process."""
+def server(side: str, case: Case) -> Iterator[int]:
+    """The port of a side that listens."""
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.serving_side", side, case.model]
     numbers = str(case.threads), str(case.latency_s)
     its = subprocess.Popen([*command, *numbers], stdout=subprocess.PIPE, text=True)
@@ -93,7 +90,7 @@ def server(side: str, case: Case) -> Iterator[tuple[int, int]]:
         line = its.stdout.readline()
         if not line:
             raise click.ClickException(f"{side} did not start")
-        yield int(line), its.pid
+        yield int(line)
     finally:
         its.send_signal(signal.SIGTERM)
         its.communicate(timeout=WAIT_S)
@@ -176,7 +173,7 @@ def highest(at: Callable[[float], Probe], latency_s: float) -> Probe:
 def measured(case: Case, side: str) -> dict[str, Any]:
     """A side's highest rate, and what it does at twice that: a row of the file."""
     messages = case.messages()
-    with server(side, case) as (port, _):
+    with server(side, case) as port:
         warm(port, messages)
         at = partial(probed, port, messages, case.seconds)
         best = highest(at, case.latency_s)
@@ -208,46 +205,13 @@ async def answer(port: int, request: bytes) -> Array:
 def compare(case: Case) -> None:
     """Raise unless both sides come to the same."""
     patient = replace(case, latency_s=WAIT_S)
-    with server(OURS, patient) as (ours, _), server(PEER, patient) as (peer, _):
+    with server(OURS, patient) as ours, server(PEER, patient) as peer:
         for length in CHECKED:
             request = message(case.model, length)
             one, other = (asyncio.run(answer(port, request)) for port in (ours, peer))
             if (off := float(np.abs(one - other).max())) > AGREED:
                 what = f"{case.model}, {length} tokens"
                 raise click.ClickException(f"{what}: the sides are {off:.1e} apart")
-
-
-def soak(case: Case, minutes: float, path: Path) -> str:
-    """Serve at a share of the highest rate; MiB of the server go to a file, a row a second."""
-    messages = case.messages()
-    with server(OURS, case) as (port, pid):
-        warm(port, messages)
-        rate = LOAD * highest(partial(probed, port, messages, case.seconds), case.latency_s).rate
-        its, mib = asyncio.run(watched(probe(port, messages, rate, 60 * minutes), pid))
-    rows = [f"{second},{each:.1f}" for second, each in enumerate(mib)]
-    path.write_text("\n".join(["seconds,mib", *rows, ""]))
-    tenth = max(len(mib) // 10, 1)
-    first, last = (statistics.median(part) for part in (mib[tenth : 2 * tenth], mib[-tenth:]))
-    return (
-        f"{case.model}, {minutes:g} minutes at {rate:.1f} requests a second: p99 {its.p99_s:.3f} "
-        f"s, {its.refused:.2%} refused; {first:.0f} MiB in the second tenth of the time, "
-        f"{last:.0f} in the last, {max(mib):.0f} at most"
-    )
-
-
-async def watched(load: Coroutine[Any, Any, Probe], pid: int) -> tuple[Probe, list[float]]:
-    """What a load comes to, and MiB of a process each second meanwhile."""
-    loading, mib = asyncio.create_task(load), list[float]()
-    while not loading.done():
-        mib.append(resident(pid))
-        await asyncio.wait([loading], timeout=1)
-    return loading.result(), mib
-
-
-def resident(pid: int) -> float:
-    """MiB of a process."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def turns(case: Case, rounds: int) -> list[dict[str, Any]]:
@@ -278,16 +242,12 @@ def append(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 @click.option("--latency-ms", type=click.FloatRange(1), default=200, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.5), default=20, show_default=True)
 @click.option("--rounds", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--minutes", type=click.FloatRange(0.01), help="Soak: our memory over time alone.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A CSV file to write.")
 def main(model: str, names: tuple[str, ...], output: Path | None, **options: Any) -> None:
     """Print what each side serves by the deadline, and append it to a file."""
     needs("onnxruntime")
     own = options["threads"], options["latency_ms"] / 1000, options["seconds"]
     cases = [Case(model, name, *own) for name in names or LENGTHS]
-    if options["minutes"] is not None:
-        click.echo(soak(cases[0], options["minutes"], output or Path("serving-memory.csv")))
-        return
     compare(cases[0])
     for case in cases:
         rows = turns(case, options["rounds"])

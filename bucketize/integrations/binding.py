@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,6 +15,12 @@ from bucketize.op import Array, Value
 from bucketize.types import tensor
 
 DEVICE = "cpu"
+
+
+class Bindable(Protocol):
+    """An `InferenceSession`: what it runs has inputs and outputs that can be bound."""
+
+    executable: Executable
 
 
 class OrtValue:
@@ -149,19 +155,19 @@ class OrtValue:
 
 
 class IOBinding:
-    """Inputs and outputs of a session that are named once: `session.io_binding()` makes one.
+    """Inputs and outputs of a session that are named once, as `session.io_binding()` makes it.
 
     Results are written into the arrays that are bound, without a copy where kernels can.
     """
 
-    def __init__(self, executable: Executable) -> None:
+    def __init__(self, session: Bindable) -> None:
         """Nothing is bound yet.
 
         Args:
-            executable: what runs.
+            session: whose inputs and outputs they are.
 
         """
-        self._executable = executable
+        self._executable = session.executable
         self._inputs: dict[str, Value] = {}
         self._outputs: dict[str, Array | None] = {}
         self._results: dict[str, Value] = {}

@@ -73,6 +73,9 @@ class InferenceSession:
 
         """
         self._options = options = checked_session(sess_options)
+        is_path = isinstance(path_or_bytes, str | os.PathLike)
+        self._model_path = os.fspath(path_or_bytes) if is_path else None
+        """Read by optimum, which has no other way to it."""
         _warn(*provider_remarks(providers, provider_options), *remarks(options))
         self._model = None if is_program(path_or_bytes) else _compiled(path_or_bytes, options)
         self.executable: Executable = (
@@ -133,7 +136,7 @@ class InferenceSession:
 
     def io_binding(self) -> IOBinding:
         """Inputs and outputs that are named once, for many calls."""
-        return IOBinding(self.executable)
+        return IOBinding(self)
 
     def run_with_iobinding(
         self, iobinding: IOBinding, run_options: RunOptions | None = None

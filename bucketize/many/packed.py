@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -89,7 +91,7 @@ class Packed(Together):
     ) -> Iterator[PlannedCall]:
         """In the order of the requests, in parts that are as even as they can be."""
         curve = self._curve(rows, inputs, lanes) if self.costs.are_told else None
-        ends = np.cumsum([row.tokens for row in rows])
+        ends = list(accumulate(row.tokens for row in rows))
         most = limits.tokens or (ENOUGH if curve is None else curve.best)
         if curve is not None and limits.first_s is not None:
             most = min(most, curve.within(limits.first_s))
@@ -152,17 +154,17 @@ class _Curve:
         return int(np.interp(seconds, np.maximum.accumulate(self.taken), TRIED))
 
 
-def _cuts(ends: Array, most: int) -> list[int]:
+def _cuts(ends: Sequence[int], most: int) -> list[int]:
     """Where calls end whose rows have at most so many tokens; a row that has more is alone."""
     cuts, begin = [], 0
     while begin < len(ends):
         before = ends[begin - 1] if begin else 0
-        begin = max(begin + 1, int(np.searchsorted(ends, before + most, side="right")))
+        begin = max(begin + 1, bisect_right(ends, before + most, begin))
         cuts.append(begin)
     return cuts
 
 
-def _evenest(ends: Array, count: int, most: int) -> int:
+def _evenest(ends: Sequence[int], count: int, most: int) -> int:
     """The fewest tokens of a call for which there are no more calls than so many."""
     low, high = 1, most
     while low < high:

@@ -31,7 +31,8 @@ from bucketize.serve.protocol import (
     InferRequest,
     metadata,
     read,
-    size_of,
+    work_to_read,
+    work_to_write,
     written,
 )
 from bucketize.serve.refusal import (
@@ -146,9 +147,11 @@ class Paths:
         if length is not None and not re.fullmatch("[0-9]{1,18}", length):  # fits 64 bits
             raise ArgumentError(f"{LENGTH}: expected a number, got {length!r}")
         json_bytes = None if length is None else int(length)
-        asked = await self.server.read(len(body), read, body, json_bytes, model.inputs)
+        work = work_to_read(len(body), json_bytes)
+        asked = await self.server.read(work, read, body, json_bytes, model.inputs)
         results = await _unless_gone(self.server.results(model, asked), request)
-        return await self.server.read(size_of(results), _answer, model, asked, results)
+        work = work_to_write(results, asked.binary)
+        return await self.server.read(work, _answer, model, asked, results)
 
     async def embed(self, request: Request) -> Response:
         """The vectors of texts."""
@@ -171,25 +174,27 @@ class Paths:
         body = await self.server.beside(embeddings.written, asked, encoder, results, tokens)
         return Response(body, media_type="application/json")
 
-    async def _body(self, request: Request, take: Take) -> bytes:
-        """The body, if it is no longer than it may be: no more of it is taken in."""
+    async def _body(self, request: Request, take: Take) -> bytearray:
+        """The body, if it is no longer than it may be: no more of it is taken in.
+
+        It lies in one place, which goes back to the system; small parts would leave holes.
+        """
         most, told = self.server.most_bytes, request.headers.get("content-length", "0")
         if told.isdigit() and int(told) > most:
             raise TooLargeError(f"a body has at most {most} bytes, not {told}")
-        parts, size, patience_s = [], 0, self.server.patience_s
+        body, patience_s = bytearray(), self.server.patience_s
         try:
             async with asyncio.timeout(patience_s):
                 async for part in request.stream():
-                    size += len(part)
-                    if size > most:
+                    if len(body) + len(part) > most:
                         raise TooLargeError(f"a body has at most {most} bytes")
                     take(len(part))
-                    parts.append(part)
+                    body += part
         except TimeoutError as e:
             raise SlowClientError(f"after {patience_s:g} s the body is not there") from e
         except ClientDisconnect as e:
             raise HungUpError("the client is gone") from e
-        return b"".join(parts)
+        return body
 
     def _model(self, request: Request) -> ServedModel:
         params = request.path_params
@@ -211,9 +216,8 @@ async def _unless_gone(results: Coroutine[Any, Any, Answer], request: Request) -
         gone.cancel()
 
 
-def _answer(model: ServedModel, asked: InferRequest, results: list[Value]) -> Response:
-    named = dict(zip(model.executable.outputs, results, strict=True))
-    body, length = written(model.name, model.version, asked, named)
+def _answer(model: ServedModel, asked: InferRequest, results: Mapping[str, Value]) -> Response:
+    body, length = written(model.name, model.version, asked, results)
     if length is None:
         return Response(body, media_type="application/json")
     headers = {LENGTH: str(length)}

@@ -30,7 +30,7 @@ class EmbeddingRequest:
     format: str
 
     @classmethod
-    def read(cls, body: bytes, most: int) -> EmbeddingRequest:
+    def read(cls, body: bytes | bytearray, most: int) -> EmbeddingRequest:
         """A request; ArgumentError says what is wrong with it.
 
         Args:

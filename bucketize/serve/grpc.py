@@ -27,6 +27,7 @@ from bucketize.op import Value
 from bucketize.release import release
 from bucketize.serve.model import ServedModel
 from bucketize.serve.protocol import (
+    COPIED,
     DATATYPES,
     EXTENSIONS,
     InferRequest,
@@ -34,8 +35,9 @@ from bucketize.serve.protocol import (
     checked_shape,
     fed,
     metadata,
-    size_of,
     tensor_of,
+    work_to_read,
+    work_to_write,
 )
 from bucketize.serve.refusal import BusyError, status_of, text_of
 from bucketize.serve.server import LOGGER, Server
@@ -147,13 +149,15 @@ class Rpc:
         return await self.server.counted(model, self._inferred(model, request))
 
     async def _inferred(self, model: ServedModel, request: Message) -> Message:
-        asked = await self.server.read(request.ByteSize(), asked_for, request, model.inputs)
+        listed = sum(each.ByteSize() for each in request.inputs)
+        work = work_to_read(request.ByteSize(), listed)
+        asked = await self.server.read(work, asked_for, request, model.inputs)
         results = await self.server.results(model, asked)
-        named = dict(zip(model.executable.outputs, results, strict=True))
         answer = MESSAGES["ModelInferResponse"](
             model_name=model.name, model_version=model.version, id=request.id
         )
-        return await self.server.read(size_of(results), filled, answer, asked, named)
+        work = work_to_write(results, asked.binary)
+        return await self.server.read(work, filled, answer, asked, results)
 
 
 async def _live(_: Message) -> Message:
@@ -177,7 +181,7 @@ def _refusing(server: Server, kind: type[Any], method: Method) -> Any:
         try:
             with server.room.of_request() as take:
                 take(len(data))
-                return await method(await server.read(len(data), parsed, kind, data))
+                return await method(await server.read(len(data) // COPIED, parsed, kind, data))
         except Exception as e:
             await _refuse(context, e)
 

@@ -45,13 +45,16 @@ class ImpatientProtocol(Protocol):  # type: ignore[misc]  # one of two classes o
         self._looking = self.loop.call_later(self.patience_s, self._look, request, left)
 
     def _look(self, before: Any, left_before: int) -> None:
-        """Hang up if there was no request since the last look, and none is on its way."""
+        """Hang up if no request came since the last look and none is on its way.
+
+        An answer of which nothing was taken meanwhile is thrown away: more may wait behind it.
+        """
         request, left = self.cycle, self.transport.get_write_buffer_size()
-        is_idle = request is before and (request is None or request.response_complete)
-        if self.transport.is_closing() and left and left == left_before:
+        if left and left == left_before:
             self.transport.abort()
             return
-        if is_idle and left in (0, left_before):
+        is_idle = request is before and (request is None or request.response_complete)
+        if is_idle and not left:
             self.transport.close()
         self._looks_again(request, left)
 

@@ -29,7 +29,7 @@ PATIENCE_S = 30.0
 MOST_BODIES = 16  # of the greatest size, that are here at once
 RETRY_S = 1.0  # where nobody knows how long others take to send theirs
 AT_ONCE = 2  # requests that are read beside others: JSON takes many times its bytes meanwhile
-OWN_THREAD = 1 << 16  # bytes of a request or its results: longer ones are handled beside others
+OWN_THREAD = 1 << 16  # bytes of lists in a request or its results: more are handled beside others
 Answer = TypeVar("Answer")
 
 
@@ -110,13 +110,13 @@ class Server:
             raise UnknownModelError(f"no model {name}, version {version}; there are {those}")
         return versions[version]
 
-    async def results(self, model: ServedModel, request: InferRequest) -> list[Value]:
-        """What a model answers; cancelled before its turn, it costs nothing."""
+    async def results(self, model: ServedModel, request: InferRequest) -> dict[str, Value]:
+        """What a model answers, by name; cancelled before its turn, it costs nothing."""
         for name in request.outputs:
             if name not in model.executable.outputs:
                 raise ArgumentError(f"the model has no output {name!r}")
         (own,) = await self.every_result(model, [request.feed])
-        return own
+        return dict(zip(model.executable.outputs, own, strict=True))
 
     async def every_result(
         self, model: ServedModel, feeds: Sequence[Feed], what: str = "request"
@@ -134,9 +134,12 @@ class Server:
         """A result, by a thread that keeps nobody else waiting."""
         return await anyio.to_thread.run_sync(does, *arguments, limiter=self._beside)
 
-    async def read(self, size: int, does: Callable[..., Answer], *arguments: Any) -> Answer:
-        """The same, of so many bytes that are read or written; if they are few, at once."""
-        return does(*arguments) if size < OWN_THREAD else await self.beside(does, *arguments)
+    async def read(self, work: int, does: Callable[..., Answer], *arguments: Any) -> Answer:
+        """The same, of so many bytes of lists that are read or written; if they are few, at once.
+
+        To hand them to another thread takes 0.1 ms, and longer where all cores are busy.
+        """
+        return does(*arguments) if work < OWN_THREAD else await self.beside(does, *arguments)
 
     async def counted(self, model: ServedModel, answer: Awaitable[Answer]) -> Answer:
         """An answer, counted by its status and timed."""

@@ -15,6 +15,7 @@ import bucketize
 from bucketize.cli.group import main
 from bucketize.errors import ArgumentError, BucketizeError, BucketizeWarning, RequestsError
 from bucketize.executable import Executable
+from bucketize.many.together import Together
 from bucketize.op import Array
 
 pytestmark = pytest.mark.usefixtures("few_registers")
@@ -52,6 +53,24 @@ def check(got: list[Array], want: list[Array], mask: Array) -> None:
     np.testing.assert_allclose(got[0][seen], want[0][seen], atol=1e-5)
     np.testing.assert_allclose(got[1], want[1], atol=1e-5)
     assert not got[0][~seen].any()
+
+
+def test_results_of_a_call_of_one_request_are_not_copied(
+    exe: Executable, plain: Executable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, made = np.random.default_rng(1), list[int]()
+    rooms = Together._rooms
+
+    def seen(self: Together, outs: list[Array], inputs: list[Array]) -> list[Array]:
+        made.append(inputs[0].shape[1])
+        return rooms(self, outs, inputs)
+
+    monkeypatch.setattr(Together, "_rooms", seen)
+    requests = [request_of(rng, 5), request_of(rng, 6, seen=4), request_of(rng, 7, rows=2)]
+    results = exe.run_many(requests, tokens=1)
+    for request, got in zip(requests, results, strict=True):
+        check(got, plain.run(**request), request["mask"])
+    assert made == [6, 7]
 
 
 def test_results_are_those_of_each_alone(exe: Executable, plain: Executable) -> None:

@@ -6,6 +6,7 @@ import json
 import random
 import resource
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -163,8 +164,12 @@ def test_who_trickles_is_not_waited_for(what: str) -> None:
     assert (b" 408 " in answer, b" 200 " in answer) == (what == "a body", what == "a second head")
 
 
-def test_who_does_not_take_its_answer_is_not_waited_for() -> None:
-    """An answer that fits no buffer: who reads it in time has all of it."""
+@pytest.mark.parametrize("count", [1, 3])
+def test_who_does_not_take_its_answer_is_not_waited_for(count: int) -> None:
+    """Answers that fit no buffer: who reads them in time has all of them.
+
+    Of those that are asked for behind each other the second waits until the first is taken.
+    """
     x, out = Var("x", tensor("float32", Symbol("N", 1, None), 4)), Builder()
     mod = Module({"main": out.function("main", [x], [out.emit(ops.relu, x)])})
     size = 1 << 20
@@ -172,18 +177,28 @@ def test_who_does_not_take_its_answer_is_not_waited_for() -> None:
     text = json.dumps({"inputs": [head], "parameters": {"binary_data_output": True}}).encode()
     lengths = b"Inference-Header-Content-Length: %d\r\nContent-Length: %d\r\n\r\n"
     request = POST + lengths % (len(text), len(text) + 16 * size) + text + bytes(16 * size)
-    model = ServedModel("net", "1", bucketize.compile(mod))
-    for patience_s, rests_s, least, most in ((600.0, 0.0, 16, 17), (0.3, 3.0, 0, 16)):
+    model, every = ServedModel("net", "1", bucketize.compile(mod)), 16 * size * count
+    for patience_s, rests_s, least, most in (
+        (600.0, 0.0, every, every + size),
+        (0.3, 3.0, 0, every),
+    ):
         server = Server([model], Queue(1, 10), patience_s=patience_s)
         with served_here(server) as client, connection(client.port) as asks:
-            asks.sendall(request)
-            answer = asks.recv(1)
+            asking = threading.Thread(target=_sends, args=[asks, request * count])
+            asking.start()
+            answer = len(asks.recv(1))
             time.sleep(rests_s)
             with suppress(OSError):
-                while len(answer) < 16 * size and (got := asks.recv(1 << 20)):
-                    answer += got
-            assert least * size <= len(answer) < most * size
+                while answer < every and (got := asks.recv(1 << 20)):
+                    answer += len(got)
+            assert least <= answer < most
             np.testing.assert_array_equal(client.infer(X), X)
+        asking.join()
+
+
+def _sends(asks: socket.socket, requests: bytes) -> None:
+    with suppress(OSError):  # it hangs up
+        asks.sendall(requests)
 
 
 def test_requests_that_come_at_once_have_only_so_much_room() -> None:

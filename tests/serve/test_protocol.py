@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from bucketize.errors import ArgumentError
-from bucketize.serve.protocol import DATATYPES, InferRequest, metadata, read, written
+from bucketize.serve.protocol import (
+    COPIED,
+    DATATYPES,
+    InferRequest,
+    metadata,
+    read,
+    work_to_read,
+    work_to_write,
+    written,
+)
 from bucketize.types import Symbol, tensor
 
 TYPES = {"x": tensor("float32", Symbol("N", 1, 9), 2)}
@@ -123,6 +132,17 @@ def test_bytes_that_nobody_asked_for_are_told() -> None:
 def test_results_that_the_protocol_has_not(result: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         written("m", "1", InferRequest({}, (), frozenset(), None), {"y": result})
+
+
+def test_lists_are_more_work_than_bytes_that_are_copied() -> None:
+    assert (work_to_read(1000, None), work_to_read(1000, 200), work_to_read(9, 10**9)) == (
+        1000,
+        200 + 800 // COPIED,
+        10**9,
+    )
+    results = {"a": np.zeros(100, np.float32), "b": np.zeros(10, np.float64), "c": [1]}
+    works = [work_to_write(results, each) for each in (None, frozenset(), frozenset("a"))]
+    assert works == [480 // COPIED, 480, 80 + 400 // COPIED]
 
 
 def test_metadata_has_symbols_and_bounds() -> None:
