@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bucketize.errors import KernelError
+from bucketize.json_text import json_text
 from bucketize.machine.directory import cache_directory, put
 from bucketize.machine.speed import FAMILIES, Speed, speed_of
 
@@ -120,7 +121,7 @@ def write(calibration: Calibration) -> Path:
     Raises KernelError where the cache cannot be written.
     """
     path = calibration_path(calibration.machine)
-    text = json.dumps(asdict(calibration), indent=1) + "\n"
+    text = json_text(asdict(calibration), indent=1) + "\n"
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         put(path, text.encode())
