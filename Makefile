@@ -54,17 +54,20 @@ test-arm64: $(READY) ## tests on 64-bit Arm in emulation, half an hour: needs De
 test-ray: $(VENV)/.ray ## replicas and data sets on a Ray cluster of this machine, three minutes
 	@$(BIN)/pytest -q -n 0 tests/integrations/test_ray.py
 
-dist: $(READY) ## both wheels, each in an empty environment: README's first lines run there, outside of the tree
+dist: $(READY) ## both wheels and each `pip install` of a page, in empty environments: README's first lines run there, outside of the tree
 	@rm -rf build/dist && $(BIN)/python -m pip wheel --quiet --quiet --disable-pip-version-check --no-deps --wheel-dir build/dist ./runtime .
 	@$(PYTHON) -m venv build/dist/venv && $(PYTHON) -m venv build/dist/runtime
-	@build/dist/venv/bin/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check build/dist/*.whl
+	@$(BIN)/python tests/blocks.py install build/dist/venv
 	@build/dist/runtime/bin/python -m pip install --quiet --quiet --disable-pip-version-check build/dist/bucketize_runtime-*.whl
 	@awk '/^```python/ {on = 1; next} /^```/ {if (on) exit} on' README.md > build/dist/readme.py
 	@awk '/^```python/ {on = 1; next} /^```/ {if (on) exit} on' runtime/README.md > build/dist/runtime.py
 	@cd build/dist && venv/bin/python readme.py && venv/bin/bucketize run zoo:mlp -d log --at N=3 && venv/bin/bucketize --version
 	@cd build/dist && venv/bin/bucketize compile zoo:mlp -d log -o model.bkt && runtime/bin/python runtime.py && du -sh runtime/lib/python*/site-packages/bucketize
+	@$(BIN)/python tests/blocks.py install --extras build/dist/venv
+	@build/dist/venv/bin/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check distributed sybil
+	@mkdir build/dist/page && cd build/dist/page && ../venv/bin/python ../../../tests/blocks.py run ../../../docs/scaling.md
 
-mutate: $(VENV)/.mutate ## seed faults into the core: do tests notice? (SAMPLE=0 for all, ONLY=dispatch/pad)
+mutate: $(READY) ## seed faults into the core: do tests notice? (SAMPLE=0 for all, ONLY=dispatch/pad)
 	@$(BIN)/python -P tests/mutate.py --sample $(SAMPLE) --seed $(SEED) --only '$(ONLY)'
 
 style: $(READY)
@@ -121,8 +124,4 @@ $(VENV)/.ray: $(READY)
 
 $(VENV)/.docs: $(READY)
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable ./runtime --editable '.[docs]'
-	@touch $@
-
-$(VENV)/.mutate: $(READY)
-	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[mutate]'
 	@touch $@

@@ -30,8 +30,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import SkipTest
 
+import click
 import click.testing
-from command_lines import is_install, parse
+from command_lines import is_install, is_of_ci, parse
 from sybil import Document, Example
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
@@ -45,6 +46,8 @@ ALIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 PROMPT = "$ "
 SUBSTITUTE = re.compile("^<!-- substitute: (.+?) -> (.+?) -->$", re.MULTILINE)
 START_S = 120.0
+BY_DIST = "make dist runs it"
+DIST = f'<!-- skip: next "{BY_DIST}" -->'
 
 
 @dataclass
@@ -60,6 +63,8 @@ class Page:
     beside: list[subprocess.Popen[bytes]] = field(default_factory=list)
     ports: list[int] = field(default_factory=list)
     """That its text has, and nobody else."""
+    is_whole: bool = False
+    """Whether blocks are run that are skipped since `make dist` does."""
 
     def run(self) -> None:
         """Run all blocks, and fail at the first that is not as it should be."""
@@ -76,6 +81,7 @@ class Page:
     def document(self) -> Document:
         """The blocks that run, those that show what was printed, and what says which do not."""
         text, self.ports = substituted(self.path.read_text())
+        text = text.replace(DIST, "") if self.is_whole else text
         evaluators = {"python": self.run_python, "console": self.run_console, "text": self.show}
         return parsed(self.path, text, evaluators)
 
@@ -102,7 +108,7 @@ class Page:
     def run_console(self, example: Example) -> str | None:
         """Run the commands, one after the other; what differs."""
         for command, wanted in commands(example.parsed):
-            if is_install(command):
+            if is_install(command) or is_of_ci(command):
                 parse(command)
                 continue
             if command.endswith("&"):
@@ -185,17 +191,24 @@ def output(command: str) -> str:
         result = click.testing.CliRunner().invoke(cli, words[1:], prog_name="bucketize")
         assert result.exit_code == 0, f"{command}\n{result.output}{result.exception or ''}"
         return result.stdout
+    of_tree = ROOT if words[0] == "make" else None
     done = subprocess.run(
-        command, shell=True, text=True, capture_output=True, env=environment(), check=False
+        command,
+        shell=True,
+        text=True,
+        capture_output=True,
+        env=environment(),
+        cwd=of_tree,
+        check=False,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
 
 
-def environment() -> dict[str, str]:
-    """In which commands are those of this installation."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path}
+def environment(place: Path = Path(sys.executable).parent) -> dict[str, str]:
+    """In which commands are those of this installation, or of another one's folder."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    return {**others, "PATH": f"{place}{os.pathsep}{os.environ['PATH']}"}
 
 
 def different(got: str, wanted: str) -> str:
@@ -214,26 +227,29 @@ CODE = PYTHON, CONSOLE = "```python", "```console"
 def kinds(path: Path) -> dict[int, str]:
     """What tests do with the blocks of code of a page, by their lines."""
     return {
-        example.line: RUN if is_run else PARSED if is_parsed(example) else NEITHER
-        for example, is_run in visible(path)
+        example.line: (why if why in (RUN, BY_DIST) else PARSED if is_parsed(example) else NEITHER)
+        for example, why in visible(path)
     }
 
 
-def visible(path: Path) -> Iterator[tuple[Example, bool]]:
-    """The blocks of code that a reader sees, and whether any of each is run."""
-    ran: list[Example] = []
+def visible(path: Path) -> Iterator[tuple[Example, str]]:
+    """The blocks of code that a reader sees, and RUN, or why they are not."""
     languages = ("python", "console", "text")
-    document = parsed(path, path.read_text(), dict.fromkeys(languages, ran.append))
+    document = parsed(path, path.read_text(), dict.fromkeys(languages, lambda _: None))
     for example in document:
-        with contextlib.suppress(SkipTest):
+        why = RUN
+        try:
             example.evaluate()
+        except SkipTest as e:
+            why = str(e)
         if opening(example) in CODE:
-            yield example, example in ran and not only_installs(example)
+            yield example, BY_DIST if only_installs(example) else why
 
 
 def only_installs(example: Example) -> bool:
-    is_console = opening(example) == CONSOLE
-    return is_console and all(is_install(command) for command, _ in commands(example.parsed))
+    return is_console(example) and all(
+        is_install(command) for command, _ in commands(example.parsed)
+    )
 
 
 def opening(example: Example) -> str:
@@ -243,7 +259,7 @@ def opening(example: Example) -> str:
 
 def is_parsed(example: Example) -> bool:
     """Whether all of a block can be parsed; an error where that says that it is wrong."""
-    if opening(example) == CONSOLE:
+    if is_console(example):
         are_parsed = [parse(command) for command, _ in commands(example.parsed)]
         return all(are_parsed)
     if opening(example) == PYTHON:
@@ -251,14 +267,52 @@ def is_parsed(example: Example) -> bool:
     return True
 
 
-def main() -> None:
+def installs() -> list[str]:
+    """Each `pip install` of the pages, once; those that ask for least come first."""
+    texts = [
+        example.parsed for path in PAGES for example, _ in visible(path) if is_console(example)
+    ]
+    found = {command for text in texts for command, _ in commands(text) if is_install(command)}
+    return sorted(found, key=lambda command: (len(command.split()), "[" in command, command))
+
+
+def is_console(example: Example) -> bool:
+    return opening(example) == CONSOLE
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def main(context: click.Context) -> None:
     """Count the blocks of all pages by what is done with them, and name those that are not run."""
+    if context.invoked_subcommand:
+        return
     every = {(path, line): kind for path in PAGES for line, kind in kinds(path).items()}
     for kind, count in Counter(every.values()).items():
         print(f"{count:4} {kind}")
-        if kind in (PARSED, NEITHER):
+        if kind != RUN:
             where = [f"{path.relative_to(ROOT)}:{n}" for (path, n), k in every.items() if k == kind]
             print("    ", *where)
+
+
+@main.command()
+@click.argument("place", type=click.Path(path_type=Path))
+@click.option("--extras", is_flag=True, help="Those with extras, not those without.")
+def install(place: Path, extras: bool) -> None:
+    """Run each `pip install` of the pages in the tree, in the environment at PLACE."""
+    for command in installs():
+        if ("[" in command) == extras:
+            print(command, flush=True)
+            quiet = {"PIP_QUIET": "2", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+            env = {**environment(place.absolute() / "bin"), **quiet}
+            subprocess.run(command, shell=True, cwd=ROOT, env=env, check=True)
+
+
+@main.command()
+@click.argument("page", type=click.Path(exists=True, path_type=Path))
+def run(page: Path) -> None:
+    """Run the blocks of PAGE in this folder, those that are skipped since `make dist` does, too."""
+    Page(page.absolute(), is_whole=True).run()
+    print(f"{page.name}: every block of code ran")
 
 
 if __name__ == "__main__":

@@ -32,8 +32,15 @@ def parse(command: str) -> bool:
 
 
 def is_install(command: str) -> bool:
-    """Whether pip would install something, which is done where tests run."""
+    """Whether pip would install something, which is not done where tests run: `make dist` does."""
     return command.startswith("pip install ")
+
+
+def is_of_ci(command: str) -> bool:
+    """Whether it makes what CI makes, these tests among it."""
+    ci = (ROOT / ".ci" / "run").read_text().rpartition("exec make ")[2].split()
+    name, *targets = shlex.split(command, comments=True)
+    return name == "make" and bool(targets) and set(targets) <= set(ci)
 
 
 def bucketize(words: Sequence[str]) -> None:
@@ -86,8 +93,16 @@ def make(words: Sequence[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def with_files(words: Sequence[str]) -> None:
+    """Of programs that need what is not here: the files behind -f are of the tree."""
+    for option, file in itertools.pairwise(words):
+        assert option != "-f" or (ROOT / file).is_file(), f"no file {file}"
+
+
 PARSERS: dict[str, Callable[[Sequence[str]], None]] = {
     "bucketize": bucketize,
     "pip": pip,
     "make": make,
+    "kubectl": with_files,
+    "podman": with_files,
 }

@@ -1,6 +1,6 @@
 """Mutation testing: faults are seeded into the core one by one, and tests ought to notice each.
 
-`make mutate` runs it, CI does not. mutmut makes the mutants and tries each in a fork of its own;
+`make mutate` runs it; CI tries one mutant. mutmut makes them and tries each in a fork of its own;
 this says which modules, which tests ought to catch them, how many are tried, and what came of it.
 What mutmut leaves alone is not counted: tables of modules, decorated functions (properties,
 context managers) and f-strings, and `link/native`, whose text is compiled. Nothing that a test's

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from blocks import NEITHER, PAGES, PARSED, ROOT, RUN, Page, kinds
-from command_lines import names
+from blocks import BY_DIST, DIST, NEITHER, PAGES, PARSED, ROOT, RUN, Page, installs, kinds
+from command_lines import is_install, is_of_ci, names
 from markdown_it import MarkdownIt
 
 APART = ROOT / "docs" / "extending.md"  # it adds ops for good: tests/test_extending.py runs it
@@ -44,10 +45,23 @@ def test_each_block_says_what_it_is_or_why_it_is_not_run(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
-def test_each_block_is_run_or_parsed(path: Path) -> None:
-    """All but one of a cluster: tests/serve/test_kserve.py reads its files."""
+def test_each_block_is_run(path: Path) -> None:
+    """All but one of a cluster, which is parsed."""
     is_of_cluster = path == ROOT / "docs" / "scaling.md"
-    assert list(kinds(path).values()).count(NEITHER) == is_of_cluster
+    its = Counter(kinds(path).values())
+    assert its.keys() <= {RUN, BY_DIST, PARSED}
+    assert its[PARSED] == is_of_cluster
+
+
+def test_make_dist_runs_what_it_is_said_to_run() -> None:
+    """Each `pip install`, and the one page that has blocks which nothing else runs."""
+    make = (ROOT / "Makefile").read_text()
+    for words in ("install build/dist/venv", "install --extras build/dist/venv"):
+        assert f"tests/blocks.py {words}\n" in make
+    pages = {name(path) for path in PAGES if DIST in path.read_text()}
+    assert pages == set(re.findall(r"tests/blocks.py run \S*?([a-z]+/[\w/]+\.md)", make))
+    assert is_of_ci("make dist  # the wheels")
+    assert not is_of_ci("make demo")
 
 
 @pytest.mark.parametrize("path", [p for p in PAGES if p.stem != "CHANGELOG"], ids=name)
@@ -82,6 +96,8 @@ PRINTS = "```python\nprint(6 * 7)\n```\n"
         ("<!-- substitute: 7 -> 8 -->\n", "nothing to substitute: <!-- substitute: 7 -> 8 -->"),
         ("```console\n$ pip install '.[none]'\n```", ".[none]"),
         (f"{SKIP}```console\n$ bucketize top --nap 3 log.csv\n```", "No such option '--nap'"),
+        ("```console\n$ make demmo\n```", "demmo"),
+        (f"{SKIP}```console\n$ kubectl apply -f none.yaml\n```", "no file none.yaml"),
         (f"{SKIP}```console\n$ make demmo\n```", "demmo"),
         (f"{SKIP}```console\n$ make demo FOR=me\n```", "FOR is no variable"),
         (f"{SKIP}```python\n1 +\n```", "invalid syntax"),
@@ -159,16 +175,32 @@ def test_kinds_of_blocks(tmp_path: Path) -> None:
 {PRINTS}
 {SKIP}{PRINTS}
 {SKIP}```console
-$ kubectl apply
+$ helm install
 ```
 
 ```console
 $ pip install .
 ```
 
+{DIST}
+{PRINTS}
 <!-- invisible-code-block: python
 1 / 0
 -->
 """
     told = kinds(page(tmp_path, text).path)
-    assert list(told.values()) == [RUN, PARSED, NEITHER, PARSED]
+    assert list(told.values()) == [RUN, PARSED, NEITHER, BY_DIST, BY_DIST]
+
+
+def test_what_make_dist_runs_is_run_by_it(tmp_path: Path) -> None:
+    text = f"{DIST}\n{PRINTS}\n```text\n43\n```"
+    page(tmp_path, text).run()
+    with pytest.raises(AssertionError, match="Got:\n    42"):
+        Page(tmp_path / "page.md", is_whole=True).run()
+
+
+def test_those_that_ask_for_least_are_installed_first() -> None:
+    every = installs()
+    assert every[0] == "pip install ./runtime"
+    assert [*map(is_install, every)] == [True] * len(every)
+    assert every == sorted(every, key=lambda command: len(command.split()))

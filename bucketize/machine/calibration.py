@@ -17,6 +17,7 @@ from typing import Any
 
 from bucketize.errors import KernelError
 from bucketize.file import put
+from bucketize.json_text import json_text
 from bucketize.machine.directory import cache_directory
 from bucketize.machine.speed import FAMILIES, Speed, speed_of
 
@@ -121,7 +122,7 @@ def write(calibration: Calibration) -> Path:
     Raises KernelError where the cache cannot be written.
     """
     path = calibration_path(calibration.machine)
-    text = json.dumps(asdict(calibration), indent=1) + "\n"
+    text = json_text(asdict(calibration), indent=1) + "\n"
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         put(path, [(0, text.encode())])

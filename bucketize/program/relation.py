@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from bucketize.errors import TypeRelError
 from bucketize.ir import FUSED, STRUCTURAL, Binding, Function, infer, refine
-from bucketize.types import Assumption, assumptions, extremes
+from bucketize.types import Assumption, assumptions, evaluate, extremes
 
 
 def relations(fn: Function) -> list[Assumption]:
@@ -33,3 +35,23 @@ def extents(fn: Function) -> Iterator[Assumption]:
     """Extents that bounds do not keep from being negative."""
     dims = dict.fromkeys(d for b in fn.body for o in b.outs for d in o.type.axes)
     yield from ((">=", d, 0) for d in dims if extremes(d)[0] < 0)
+
+
+HOLDS: Mapping[str, tuple[Callable[[int, int], bool], str]] = {
+    "==": (operator.eq, "{} and {} must be equal"),
+    "broadcast": (lambda a, b: b in (a, 1), "{} and {} must be equal, or the latter 1"),
+    ">=": (operator.ge, "{} must be at least {}"),
+}
+
+
+def broken(relations: Iterable[Assumption], sizes: Mapping[str, int]) -> str:
+    """The first relation that does not hold at these sizes, by its dims."""
+    for relation, a, b in relations:
+        holds, wanted = HOLDS[relation]
+        try:
+            got = evaluate(a, sizes), evaluate(b, sizes)
+        except TypeRelError as e:  # a dim that is itself of extents that must be equal
+            return f"{wanted.format(a, b)}, but {e}"
+        if not holds(*got):
+            return f"{wanted.format(a, b)}, got {got[0]} and {got[1]}"
+    return ""

@@ -287,13 +287,15 @@ def graph(rows: int) -> Chart:
         x=x,
         y=y,
         color=alt.Color("kernel:N", title=""),
-        size=alt.Size("part:Q", legend=None, scale=alt.Scale(range=[40, 900], zero=True)),
+        size=alt.Size("part:Q", legend=None, scale=alt.Scale(range=[40, 600], zero=True)),
         tooltip=tip,
     )
     sides = {"right": ("left", 15), "left": ("right", -15)}
     names = [
         chart("nodes")
-        .mark_text(align=align, dx=dx, limit=122, cursor="pointer")
+        .mark_text(
+            align=align, dx=dx, limit=122, cursor="pointer", stroke="var(--paper)", strokeWidth=4
+        )
         .encode(x=x, y=y, text=f"{side}:N", tooltip=tip)
         for side, (align, dx) in sides.items()
     ]
@@ -349,6 +351,10 @@ def search() -> Chart:
     )
 
 
+WIDE = alt.ExprRef("windowSize()[0] < 640 ? 150 : 360")
+"""Pixels of names beside bars: on a phone the bars need most of them."""
+
+
 def warm_up(clones: int) -> Chart:
     """What the first call of each clone took."""
     base = chart("warm_up").transform_calculate(ms="1000 * datum.first_s")
@@ -356,7 +362,7 @@ def warm_up(clones: int) -> Chart:
         base.mark_bar()
         .encode(
             x=alt.X("ms:Q", title="first call [ms]"),
-            y=alt.Y("clone:N", title="", sort=None, axis=alt.Axis(labelLimit=180)),
+            y=alt.Y("clone:N", title="", sort=None, axis=alt.Axis(labelLimit=WIDE)),
             tooltip=["clone:N", alt.Tooltip("ms:Q", format=".3g")],
         )
         .properties(height=20 * clones)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import numpy as np
 import pandas as pd
 import vl_convert
 from altair import SCHEMA_VERSION
 
+from bucketize.json_text import json_text
 from bucketize.report import charts
 from bucketize.report.report import ModelReport
 from bucketize.report.section import FORMATS, MISSING, Picture
@@ -43,6 +43,7 @@ def html(of: ModelReport) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.policies |= {"json.dumps_function": json_text, "json.dumps_kwargs": {}}
     environment.filters |= {kind: _shown(kind) for kind in FORMATS}
     return environment.get_template("page.html").render(
         of=of,
@@ -139,15 +140,7 @@ def roof(layers: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
 
 def columns(frame: pd.DataFrame) -> dict[str, list[Any]]:
     """A frame as JSON takes it, a list for each column."""
-    return {str(name): [_plain(v) for v in frame[name].tolist()] for name in frame}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple | list):
-        return [*map(_plain, value)]
-    if value is None or value is pd.NA or (isinstance(value, float) and not np.isfinite(value)):
-        return None
-    return value
+    return {str(n): [None if v is pd.NA else v for v in frame[n].tolist()] for n in frame}
 
 
 @cache

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,9 +16,12 @@ from bucketize.executable import Executable
 from bucketize.inspect.predict import Prediction, predictions
 from bucketize.kernel.typical import between
 from bucketize.partition.partition import requests_of
+from bucketize.program.instruction import RunSegment, Segment
+from bucketize.program.path import way
 from bucketize.program.program import Program
+from bucketize.program.relation import broken, relations
 from bucketize.traffic.value import Traffic
-from bucketize.types import Sizes, Symbol
+from bucketize.types import Assumption, Sizes, Symbol
 from bucketize.warm_up import in_order, rising_sizes
 
 CLONES = 256
@@ -36,6 +40,7 @@ class ReportSubject:
     traffic: Traffic | None = None
     given: Sequence[Mapping[str, int]] = field(default_factory=tuple)
     """Sizes that were asked for; none: one is chosen."""
+    _asked: dict[Segment, list[Assumption]] = field(default_factory=dict)
 
     @property
     def program(self) -> Program:
@@ -88,14 +93,14 @@ class ReportSubject:
 
     @cached_property
     def _usual(self) -> Sizes:
-        """The size that comes most, else that in the middle, else the least that is legal."""
+        """The size that comes most, else that in the middle, or the nearest to it that is legal."""
         middle = {name: self._between(name, 0.5) for name in self.symbols}
         for sizes in (*self._frequent(None), middle):
             if self.predicted([sizes]):
                 return sizes
         params = self.program.routines.params("main")
-        rising = [sizes for sizes in rising_sizes(params) if self.predicted([sizes])]
-        return rising[0] if rising else middle
+        others = nearest(rising_sizes(params), middle)
+        return next((sizes for sizes in others if self.predicted([sizes])), middle)
 
     def _between(self, name: str, share: float) -> int:
         """The size so far from one end of a symbol to the other."""
@@ -120,17 +125,19 @@ class ReportSubject:
         return {} if its is None else dict(its.bucket)
 
     def inside(self, clone: str) -> Iterator[Sizes]:
-        """Sizes of a clone: that of most requests, the middle of its bucket, rising ones."""
+        """Sizes of a clone: that of most requests, the middle of its bucket, those around it."""
         params = self.program.routines.params(clone)
         own = {s.name: s for p in params for s in p.type.symbols()}
         own = {name: own.get(name, symbol) for name, symbol in self.symbols.items()}
         fixed = held(self._bucket(clone), self.symbols)
         yield from self._frequent(clone)
-        yield {name: s.rounded(between(s.lo, s.hi, 0.5)) for name, s in own.items()} | fixed
-        yield from ({**sizes, **fixed} for sizes in rising_sizes(params))
+        middle = {name: s.rounded(between(s.lo, s.hi, 0.5)) for name, s in own.items()} | fixed
+        yield middle
+        yield from ({**sizes, **fixed} for sizes in nearest(rising_sizes(params), middle))
 
     def predicted(self, points: Sequence[Sizes]) -> list[tuple[Sizes, Prediction]]:
         """What calls are expected to take; sizes that are refused are left out."""
+        points = [sizes for sizes in points if self._is_legal(sizes)]
         with suppress(*REFUSALS):  # kernels are asked once for all, if none is
             return list(zip(points, predictions(self.program, points), strict=True))
         pairs = []
@@ -139,7 +146,32 @@ class ReportSubject:
                 pairs.append((sizes, predictions(self.program, [sizes])[0]))
         return pairs
 
+    def _is_legal(self, sizes: Sizes) -> bool:
+        """Whether what the types leave to run time holds at these sizes."""
+        with suppress(*REFUSALS):
+            steps = [(step, at) for step, at, _ in way(self.program, "main", sizes)]
+            return not any(
+                broken(self._relations(step.segment), at)
+                for step, at in steps
+                if isinstance(step, RunSegment) and at.keys() >= {*step.segment.symbols}
+            )
+        return False
+
+    def _relations(self, segment: Segment) -> list[Assumption]:
+        if segment not in self._asked:
+            self._asked[segment] = relations(segment.fn)
+        return self._asked[segment]
+
     def grid(self, name: str, base: Sizes, count: int = SIZES) -> list[Sizes]:
         """Sizes that differ by one symbol, geometrically between its ends."""
         steps = sorted({self._between(name, k / (count - 1)) for k in range(count)})
         return [{**base, name: size} for size in steps]
+
+
+def nearest(every: Iterable[Sizes], to: Sizes) -> list[Sizes]:
+    """Sizes, those first whose ratios to others are least."""
+
+    def distance(sizes: Sizes) -> float:
+        return sum(abs(math.log((n + 1) / (to[name] + 1))) for name, n in sizes.items())
+
+    return sorted(every, key=distance)

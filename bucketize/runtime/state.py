@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bucketize.call import check_memory
-from bucketize.errors import BucketizeError, ShapeError, TypeRelError
+from bucketize.errors import BucketizeError, ShapeError
 from bucketize.ir import specialise
 from bucketize.kernel.work import FORK
 from bucketize.link.block import (
@@ -32,9 +31,8 @@ from bucketize.link.plan import FAILURES, Result
 from bucketize.link.table import block, rows_of
 from bucketize.op import Array
 from bucketize.program.instruction import Segment
-from bucketize.program.relation import extents, relied_on
+from bucketize.program.relation import broken, extents, relied_on
 from bucketize.runtime.thread_pool import TEAM, Run
-from bucketize.types import Assumption, evaluate
 
 SCRATCH = ("offsets", "strides", "live", "sizes")
 """What a fill notes of each tensor."""
@@ -168,17 +166,17 @@ class State:
         shown = ", ".join(f"{n}={s}" for n, s in sizes.items()) or "the sizes of the types"
         relied = negative = ""
         if status == RELATION:
-            relied = _broken(relied_on(fn), sizes)
-            negative = "" if relied else _broken(extents(fn), sizes)
-        broken = relied or negative
+            relied = broken(relied_on(fn), sizes)
+            negative = "" if relied else broken(extents(fn), sizes)
+        why = relied or negative
         try:
             specialise(fn, sizes)
         except BucketizeError as e:
-            e.add_note(f"at {shown}{broken and ': '}{broken}")
+            e.add_note(f"at {shown}{why and ': '}{why}")
             if negative:  # no two types disagree: these sizes alone are at fault
                 raise _as_shape_error(e) from e
             raise
-        raise ShapeError(f"at {shown}: {broken or FAILURES[status]}")
+        raise ShapeError(f"at {shown}: {why or FAILURES[status]}")
 
     def strips(self) -> dict[int, tuple[int, int]]:
         """Calls that are run in strips: their group, and the lines of its last result."""
@@ -293,24 +291,6 @@ class State:
 
 
 RELATION = FAILURES.index("a relation does not hold")
-HOLDS: Mapping[str, tuple[Callable[[int, int], bool], str]] = {
-    "==": (operator.eq, "{} and {} must be equal"),
-    "broadcast": (lambda a, b: b in (a, 1), "{} and {} must be equal, or the latter 1"),
-    ">=": (operator.ge, "{} must be at least {}"),
-}
-
-
-def _broken(relations: Iterable[Assumption], sizes: Mapping[str, int]) -> str:
-    """The first relation that does not hold at these sizes, by its dims."""
-    for relation, a, b in relations:
-        holds, wanted = HOLDS[relation]
-        try:
-            got = evaluate(a, sizes), evaluate(b, sizes)
-        except TypeRelError as e:  # a dim that is itself of extents that must be equal
-            return f"{wanted.format(a, b)}, but {e}"
-        if not holds(*got):
-            return f"{wanted.format(a, b)}, got {got[0]} and {got[1]}"
-    return ""
 
 
 def _as_shape_error(error: BucketizeError) -> ShapeError:

@@ -40,7 +40,7 @@ def write(path: str | Path, header: Mapping[str, Any], blobs: Sequence[Blob]) ->
         start = -(-end // BETWEEN) * BETWEEN
         end = start + len(view)
         places.append((start, len(view), _digest(view).hex()))
-    text = json.dumps({**header, "blobs": places}).encode()
+    text = json.dumps({**header, "blobs": places}, allow_nan=False).encode()
     head = NAME + FORMAT.to_bytes(8, "little") + len(text).to_bytes(8, "little") + _digest(text)
     first = _first(len(text))
     starts = [first + start for start, _, _ in places]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bucketize.errors import ArgumentError
 from bucketize.op import Array, Value
+from bucketize.serve.protocol import listed
 
 if TYPE_CHECKING:
     from bucketize.integrations.sentence_transformers import SentenceTransformer
@@ -82,10 +83,10 @@ def written(
     ]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     answer = {"object": "list", "data": rows, "model": request.model, "usage": usage}
-    return json.dumps(answer).encode()
+    return json.dumps(answer, allow_nan=False).encode()
 
 
 def _encoded(vector: Array, how: str) -> Any:
     if how == "float":
-        return vector.tolist()
+        return listed("an embedding", vector, 'ask for "encoding_format": "base64"')
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from bucketize.errors import ArgumentError
+from bucketize.json_text import finite
 from bucketize.op import Array, Value
 from bucketize.types import Symbol, TensorType
 from bucketize.types.number import integer_limits, kind_of
@@ -23,6 +24,7 @@ from bucketize.types.number import integer_limits, kind_of
 LENGTH = "inference-header-content-length"
 """The header that tells where JSON ends and bytes begin."""
 EXTENSIONS = ["binary_tensor_data"]
+BINARY = 'ask for bytes, "parameters": {"binary_data_output": true}, or by gRPC'
 DATATYPES: Mapping[str, str] = {
     "BOOL": "bool",
     **{f"{s}INT{n}": f"{s.lower()}int{n}" for s in ("", "U") for n in (8, 16, 32, 64)},
@@ -220,13 +222,21 @@ def written(
             behind.append(data)
             output["parameters"] = {"binary_data_size": len(data)}
         else:
-            output["data"] = array.reshape(-1).tolist()
+            output["data"] = listed(f"output {name!r}", array, BINARY)
         outputs.append(output)
     answer = {"model_name": model, "model_version": version, "outputs": outputs}
     if request.id is not None:
-        answer["id"] = request.id
-    text = json.dumps(answer).encode()
+        answer["id"] = finite(request.id)
+    text = json.dumps(answer, allow_nan=False).encode()
     return text + b"".join(behind), len(text) if behind else None
+
+
+def listed(what: str, array: Array, otherwise: str) -> list[Any]:
+    """All elements of an array; ArgumentError for those that JSON has no words for."""
+    if not np.isfinite(array).all():
+        raise ArgumentError(f"{what} has NaN or infinities, which JSON has not: {otherwise}")
+    elements: list[Any] = array.reshape(-1).tolist()
+    return elements
 
 
 def tensor_of(name: str, result: Value) -> tuple[str, Array]:

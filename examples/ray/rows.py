@@ -40,7 +40,7 @@ def main() -> None:
             fn_constructor_kwargs={"key": "id"},
             batch_size=16,
             num_cpus=0.5,
-            concurrency=2,
+            compute=ray.data.ActorPoolStrategy(size=2),
         )
         for row in done.take(4):
             print(row["id"], {name: np.shape(cell) for name, cell in row.items() if name != "id"})

@@ -116,6 +116,17 @@ def test_an_array_of_ones_own_may_be_compared(run: Run, net: str, tmp_path: Path
     assert result.exit_code == 0, result.output  # NaN agrees with NaN
 
 
+def test_an_infinite_difference_is_null_in_json(
+    run: Run, net: str, altered: str, tmp_path: Path
+) -> None:
+    x = np.zeros((2, 16), np.float32)
+    x[:, 0] = -np.inf
+    np.save(tmp_path / "x.npy", x)
+    args = ["compare", net, "--input", "x=x.npy", "--against", altered, "--json"]
+    (facts,) = json.loads(run(*args).stdout, parse_constant=pytest.fail)
+    assert None in [tensor["absolute"] for tensor in facts["tensors"]]
+
+
 def test_kernels_are_compared_as_they_run(
     run: Run, net: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

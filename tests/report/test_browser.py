@@ -106,6 +106,12 @@ def test_a_kernel_is_opened_by_keyboard(opened: Opened) -> None:
     assert page.locator("details.text[open] pre").first.is_visible()
 
 
+def test_names_of_the_graph_stand_before_its_lines(opened: Opened) -> None:
+    name = opened.page.locator("#kernels .chart .mark-text text").first
+    shown = name.evaluate("n => [getComputedStyle(n).paintOrder, getComputedStyle(n).stroke]")
+    assert shown == ["stroke", "rgb(255, 255, 255)"]
+
+
 def test_a_kernel_of_the_graph_leads_to_its_entry(opened: Opened) -> None:
     page = opened.page
     page.evaluate("location.hash = ''")
@@ -141,6 +147,8 @@ def test_print_has_all_and_nothing_scrolls(opened: Opened) -> None:
     assert (
         page.evaluate("getComputedStyle(document.querySelector('.scroll')).overflowY") == "visible"
     )
+    page.locator(".chart svg").first.evaluate("svg => svg.setAttribute('height', 3000)")
+    assert page.locator(".chart svg").first.bounding_box()["height"] < 1017  # that of a page
     assert len(page.pdf(format="A4")) > 20_000
     page.emulate_media(media="screen")
 

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from composites import Composite
 from composites_value import COMPOSITES as VALUES
+from onnx_model import parse
 from reported import HOSTILE, TRAFFIC, bare, executable, log, module, whole
 
 import bucketize
@@ -153,12 +154,6 @@ def test_a_loop_has_its_kernels() -> None:
     assert list(kernels["name"]) == [s["name"] for s in exe.explain(N=8, M=8).steps]
     assert kernels["segment"].nunique() == 3
     assert "<h4>segment 3</h4>" in its.html()
-
-
-def test_sizes_that_were_not_given_and_are_not_legal_are_told_how_to_give() -> None:
-    exe, _ = compiled("grey_or_colour")
-    with pytest.raises(TypeRelError, match=r"the report chose these sizes: give others, by sizes="):
-        bucketize.report(exe)
 
 
 def test_profiles_are_at_the_sizes_that_were_given() -> None:
@@ -360,3 +355,32 @@ def test_nodes_that_an_engine_makes_of_several_are_named_by_the_last(tmp_path: P
     assert set(layers["name"]) <= {node.name for node in nodes}
     assert layers["name"].iloc[-1] == "/y"
     assert len(layers) < len(nodes)
+
+
+def of_multiples(k: int) -> bucketize.Executable:
+    """Of images, from 3 to 27, that are joined with their own means, k by k: else refused."""
+    model = parse(f"""(float[1, 1, H, H] x) => (float[1, 1, H, H] y) {{
+        mean = AveragePool <kernel_shape = [{k}, {k}], strides = [{k}, {k}]> (x)
+        one = Constant <value = float[1] {{1}}> ()
+        shape = Constant <value = int64[4] {{1, 1, {k}, {k}}}> ()
+        w = Expand (one, shape)
+        whole = ConvTranspose <strides = [{k}, {k}]> (mean, w)
+        y = Add (x, whole)
+    }}""")
+    return bucketize.compile(bucketize.from_onnx(model, bounds={"H": (3, 27)}))
+
+
+def test_a_size_is_chosen_that_the_model_takes() -> None:
+    exe = of_multiples(2)
+    with pytest.raises(TypeRelError, match="extents differ"):
+        exe.explain(H=9)  # the middle
+    frames = bucketize.report(exe, name="even").frames
+    assert set(frames["layers"]["sizes"]) == {"H=12"}  # of 6, 12 and 24
+    assert all(size % 2 == 0 for size in frames["costs"]["size"])
+
+
+@pytest.mark.filterwarnings("ignore:main stays cold")
+def test_where_no_legal_size_is_found_it_is_told_how_to_give_one() -> None:
+    with pytest.raises(TypeRelError, match=r"the report chose these sizes: give others, by sizes="):
+        bucketize.report(of_multiples(7))
+    assert bucketize.report(of_multiples(7), sizes=[{"H": 14}]).frames["layers"].shape[0] > 1

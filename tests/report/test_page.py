@@ -84,7 +84,10 @@ def data_of(html: str) -> dict[str, pd.DataFrame]:
     """The frames that a page holds."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
     assert found is not None
-    return {name: pd.DataFrame(f) for name, f in json.loads(found[1])["frames"].items()}
+    return {
+        name: pd.DataFrame(f)
+        for name, f in json.loads(found[1], parse_constant=pytest.fail)["frames"].items()
+    }
 
 
 def test_charts_are_drawn_of_the_frames() -> None:

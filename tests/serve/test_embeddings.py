@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from test_server import Process
 
 import bucketize
 from bucketize.cli.served import _named
+from bucketize.errors import ArgumentError
 from bucketize.integrations.sentence_transformers import SentenceTransformer
-from bucketize.serve.embeddings import LONGEST
+from bucketize.serve.embeddings import LONGEST, EmbeddingRequest, written
 
 _ = folder  # a fixture of theirs
 PATH = "/v1/embeddings"
@@ -100,6 +102,16 @@ def test_a_text_that_the_model_has_no_room_for_is_named(tmp_path: Path, folder: 
         asked["input"] = ["a", "one"]
         assert its.client.ask(PATH, json.dumps(asked).encode())[0] == 200
         assert its.end() == ""
+
+
+def test_a_vector_that_json_has_no_words_for_is_refused(folder: Path) -> None:
+    encoder = SentenceTransformer(folder)
+    results = [[np.full((1, 2, 6), np.nan, np.float32)]]
+    told = EmbeddingRequest.read(b'{"model": "m", "input": "a", "encoding_format": "base64"}', 9)
+    (row,) = json.loads(written(told, encoder, results, 2))["data"]
+    assert np.isnan(np.frombuffer(base64.b64decode(row["embedding"]), "<f4")).all()
+    with pytest.raises(ArgumentError, match="an embedding has NaN or infinit"):
+        written(replace(told, format="float"), encoder, results, 2)
 
 
 def test_a_folder_is_called_as_it_is(tmp_path: Path) -> None:

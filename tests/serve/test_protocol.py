@@ -145,6 +145,28 @@ def test_lists_are_more_work_than_bytes_that_are_copied() -> None:
     assert works == [480 // COPIED, 480, 80 + 400 // COPIED]
 
 
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_numbers_that_json_has_no_words_for(odd: float) -> None:
+    """They are refused in a list, with what to do; bytes and lists of other outputs have them."""
+    results = {"y": np.array([1, odd], np.float32), "z": np.array([2.5])}
+    with pytest.raises(ArgumentError, match="output 'y' has NaN or infinit"):
+        written("m", "1", InferRequest({}, (), frozenset(), None), results)
+    answer, length = written("m", "1", InferRequest({}, (), frozenset({"y"}), None), results)
+    assert json.loads(answer[:length])["outputs"][1]["data"] == [2.5]
+    np.testing.assert_array_equal(np.frombuffer(answer[length:], np.float32), results["y"])
+
+
+def test_an_id_is_answered_in_json() -> None:
+    asked = read(json.dumps({**body(), "id": np.nan}).encode(), None, TYPES)
+    answer, _ = written("m", "1", asked, {})
+    assert json.loads(answer) == {
+        "model_name": "m",
+        "model_version": "1",
+        "outputs": [],
+        "id": None,
+    }
+
+
 def test_metadata_has_symbols_and_bounds() -> None:
     told = metadata("m", ["1"], TYPES, {"y": tensor("bool", 3)})
     assert told["inputs"][0]["shape"] == [-1, 2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +14,7 @@ from bucketize.cli.bucket.traffic import read_traffic
 from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched, load_model
 from bucketize.cli.table import fitting
+from bucketize.json_text import json_text
 
 COSTLY = 1  # exit code
 
@@ -56,7 +56,7 @@ def drift(
     if as_json:
         said = {"changes": [asdict(c) for c in its.changes], "is_other": its.is_other}
         costs = {"loss": its.loss, "now": row(its.now), "best": facts(its.best)}
-        echo(json.dumps({**said, **costs}, indent=2))
+        echo(json_text({**said, **costs}, indent=2))
     else:
         echo(fitting(f"{its}."))
     if its.is_costly:

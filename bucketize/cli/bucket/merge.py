@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from bucketize.cli.bucket.traffic import read_traffic
 from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched, load_model
 from bucketize.cli.table import fitting
+from bucketize.json_text import json_text
 
 JUDGED = ("objective", "log", "target", "threads")
 
@@ -53,6 +53,6 @@ def merge(
         its.partition.write(output)
     if as_json:
         facts_of = {**facts(its.partition), "before": row(its.before), "loss": its.loss}
-        echo(json.dumps(facts_of, indent=2))
+        echo(json_text(facts_of, indent=2))
         return
     echo(f"{shown(its.partition)}\n\n{fitting(f'{its}.')}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from bucketize.cli.bucket.traffic import read_traffic
 from bucketize.cli.command.bench import model_file
 from bucketize.cli.echo import echo
 from bucketize.cli.model import load_model, name_of
+from bucketize.json_text import json_text
 from bucketize.progress import progress_bar
 
 
@@ -76,6 +76,6 @@ def optimize(
             "written": str(path),
             "log": str(trials),
         }
-        echo(json.dumps(facts, indent=2))
+        echo(json_text(facts, indent=2))
         return
     echo(f"{its}\nwrote {path}, trials in {trials}; the same command goes on from there")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from bucketize.cli.command.analyze import picture
 from bucketize.cli.echo import echo
 from bucketize.cli.model import load_model
 from bucketize.cli.table import fitting, table
+from bucketize.json_text import json_text
 
 if TYPE_CHECKING:
     from bucketize.partition.value import Frontier, Partition
@@ -87,7 +87,7 @@ def partition(
         from bucketize.analysis.plot import plot_partition
 
         plot_partition(its).savefig(plot, dpi=120)
-    echo(json.dumps(facts(its), indent=2) if as_json else shown(its))
+    echo(json_text(facts(its), indent=2) if as_json else shown(its))
 
 
 def facts(its: Partition) -> dict[str, Any]:

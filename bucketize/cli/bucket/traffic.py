@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -15,6 +14,7 @@ from bucketize.cli.echo import echo
 from bucketize.cli.model import ZOO
 from bucketize.cli.parameter import json_option, written_option
 from bucketize.cli.table import table
+from bucketize.json_text import json_text
 from bucketize.table import several
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def traffic(
         part.write(path)
     facts = {str(path): part.total for path, part in written.items()}
     if as_json:
-        echo(json.dumps({**described(whole), "written": facts}))
+        echo(json_text({**described(whole), "written": facts}))
         return
     lines = [f"wrote {path}: {several(total, 'request')}" for path, total in facts.items()]
     echo("\n".join([shown(whole), *lines]))

@@ -26,6 +26,7 @@ from bucketize.cli.echo import echo
 from bucketize.cli.model import load_model, sizes_at
 from bucketize.cli.table import frame_table, milliseconds, records, table, write_csv
 from bucketize.errors import BucketizeError, warn
+from bucketize.json_text import json_text
 from bucketize.table import Format, pairs, shortened
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def analyze(
         write_csv(frame, csv)
     if plot:
         figure().savefig(plot, dpi=120)
-    echo(json.dumps(records(frame), indent=2) if as_json else text)
+    echo(json_text(records(frame), indent=2) if as_json else text)
     if interrupted:
         click.get_current_context().exit(parameter.INTERRUPTED)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ from bucketize.cli.echo import echo
 from bucketize.cli.model import ZOO, compiled, dispatched, load_model, sizes_at
 from bucketize.cli.table import fitting, records, table
 from bucketize.errors import EnergyError
+from bucketize.json_text import json_text
 from bucketize.op import Array
 from bucketize.progress import progress_bar
 from bucketize.release import release
@@ -151,7 +151,7 @@ def bench(
     if as_json:
         how = {name: options[name] for name in ("streams", "threads", "mode")}
         energy = {"energy": counters and counters.names, "no_energy": why or None}
-        echo(json.dumps({**how, **energy, **facts(benched, sessions)}, indent=2))
+        echo(json_text({**how, **energy, **facts(benched, sessions)}, indent=2))
         return
     report(benched, sessions)
     if why:

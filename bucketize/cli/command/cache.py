@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option
+from bucketize.json_text import json_text
 
 
 @click.command(short_help="Show what compiled kernels take on the disk; remove some.")
@@ -40,7 +39,7 @@ def cache(prune: float | None, as_json: bool) -> None:
         "bytes": sum(k.size for k in kernels),
         "removed": len(removed),
     }
-    echo(json.dumps(facts) if as_json else shown(facts))
+    echo(json_text(facts) if as_json else shown(facts))
 
 
 def shown(facts: dict[str, str | int]) -> str:

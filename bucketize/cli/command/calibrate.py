@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import click
 from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option
 from bucketize.errors import KernelError
+from bucketize.json_text import json_text
 
 if TYPE_CHECKING:
     from bucketize.machine.calibration import Calibration
@@ -59,7 +59,7 @@ def calibrate(show: bool, as_json: bool) -> None:
     else:
         calibration = measured(host())
         write(calibration)
-    echo(json.dumps(asdict(calibration)) if as_json else shown(calibration))
+    echo(json_text(asdict(calibration)) if as_json else shown(calibration))
 
 
 def shown(its: Calibration) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,6 +25,7 @@ from bucketize.cli.model import (
 )
 from bucketize.cli.table import fitting, records, table
 from bucketize.errors import BucketizeError, ProgramError, unknown_name
+from bucketize.json_text import json_text
 from bucketize.progress import progress_bar
 from bucketize.table import pairs, several, shortened
 
@@ -92,7 +92,7 @@ def compare(model: str, bounds: list[parameter.Bound], as_json: bool, **options:
     compared = of_kernels if against == REFERENCE or is_saved(against) else of_nodes
     reports = list(compared(model, bounds, {**options, "against": against}))
     facts = [report.facts for report in reports]
-    echo(json.dumps(facts, indent=2) if as_json else "\n\n".join(map(str, reports)))
+    echo(json_text(facts, indent=2) if as_json else "\n\n".join(map(str, reports)))
     if any(report.differs for report in reports):
         click.get_current_context().exit(1)
 

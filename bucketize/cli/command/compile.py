@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from bucketize.cli.model import (
     tell_hints,
 )
 from bucketize.errors import ProgramError, ShapeError, TypeRelError
+from bucketize.json_text import json_text
 from bucketize.progress import progress_bar
 from bucketize.table import pairs
 
@@ -102,7 +102,7 @@ def compile(
         else:
             header = exe.save_library(path, as_)
     facts = summary(path, header, behind, exe)
-    echo(json.dumps(facts, indent=2) if as_json else shown(facts))
+    echo(json_text(facts, indent=2) if as_json else shown(facts))
     counts = str(exe.counts).replace("; ", "\n")
     echo(f"{counts}; {exe.counts.seconds:.1f} s", err=True)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.table import fitting
 from bucketize.errors import BucketizeError
+from bucketize.json_text import json_text
 from bucketize.types import Symbol, show_interval
 
 
@@ -44,7 +44,7 @@ def dispatchers(bound: parameter.Bound, as_json: bool) -> None:
     symbol = Symbol(bound[0], dim, dim) if isinstance(dim, int) else dim
     rows = [describe(name, entry.load(), symbol) for name, entry in installed().items()]
     if as_json:
-        echo(json.dumps(rows, indent=2))
+        echo(json_text(rows, indent=2))
         return
     echo("\n\n".join([*(described(row, symbol) for row in rows), *of_files()]))
 

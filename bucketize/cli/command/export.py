@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import click
 from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched_at, interface, load_model, shown_interface
+from bucketize.json_text import json_text
 from bucketize.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def export(
         exported = to_onnx(behind)
         write(exported, output)
     facts = summary(output, behind, exported)
-    echo(json.dumps(facts, indent=2) if as_json else shown(facts))
+    echo(json_text(facts, indent=2) if as_json else shown(facts))
 
 
 def write(model: ModelProto, path: Path) -> None:

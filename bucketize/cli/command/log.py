@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import click
 from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option, written_option
 from bucketize.cli.table import table
+from bucketize.json_text import json_text
 from bucketize.table import several
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def merge(logs: tuple[Path, ...], output: Path, force: bool, as_json: bool) -> N
 
     merged = merge(logs, output, force=force)
     if as_json:
-        echo(json.dumps({"log": str(output), **asdict(merged)}))
+        echo(json_text({"log": str(output), **asdict(merged)}))
         return
     repeated = f"; {several(merged.repeated, 'repeated row')} left out" if merged.repeated else ""
     rows = f"{several(merged.rows, 'row')} of {several(len(logs), 'log')}"
@@ -101,7 +101,7 @@ def prune(
     )
     if as_json:
         beside = pruned.backup and str(pruned.backup)
-        echo(json.dumps({"log": str(log), **asdict(pruned), "backup": beside}))
+        echo(json_text({"log": str(log), **asdict(pruned), "backup": beside}))
     else:
         echo(shown_pruning(log, pruned, dry_run))
 
@@ -137,7 +137,7 @@ def stats(logs: tuple[Path, ...], as_json: bool) -> None:
 
     counts = stock(logs)
     if as_json:
-        echo(json.dumps({"logs": list(map(str, logs)), **counts}, indent=2))
+        echo(json_text({"logs": list(map(str, logs)), **counts}, indent=2))
     else:
         echo(shown_stock(len(logs), counts))
 

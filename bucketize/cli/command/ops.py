@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from fnmatch import fnmatch
 
@@ -12,6 +11,7 @@ from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option
 from bucketize.cli.table import table
 from bucketize.errors import unknown_name
+from bucketize.json_text import json_text
 
 
 @click.command(short_help="List the ONNX operators that are read, and what is supported of each.")
@@ -41,7 +41,7 @@ def ops(names: tuple[str, ...], as_json: bool) -> None:
     rows = [
         asdict(o) for o in every if not names or any(matches(o.operator, name) for name in names)
     ]
-    echo(json.dumps(rows, indent=2) if as_json else table(rows))
+    echo(json_text(rows, indent=2) if as_json else table(rows))
 
 
 def matches(operator: str, name: str) -> bool:

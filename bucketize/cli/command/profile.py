@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +14,7 @@ from bucketize.cli.command.run import check_options, ready
 from bucketize.cli.echo import echo
 from bucketize.cli.model import load_inputs
 from bucketize.cli.table import milliseconds, records, table, write_csv
+from bucketize.json_text import json_text
 from bucketize.progress import progress_bar
 from bucketize.table import Format, pairs, shortened
 
@@ -95,13 +95,13 @@ def write(profiles: Profiles, csv: Path | None, trace: Path | None) -> None:
         order = ["sizes", *(c for c in every.columns if c != "sizes")]
         write_csv(every[order], csv)
     if trace is not None:
-        trace.write_text(json.dumps(chrome_trace(titled)))
+        trace.write_text(json_text(chrome_trace(titled)))
 
 
 def report(exe: Executable, profiles: Profiles, as_json: bool) -> None:
     """Print where the time went."""
     if as_json:
-        echo(json.dumps([facts(exe, *each) for each in profiles], indent=2))
+        echo(json_text([facts(exe, *each) for each in profiles], indent=2))
         return
     for sizes, frame in profiles:
         echo(headline(exe, sizes, frame))

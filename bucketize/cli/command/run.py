@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -34,6 +33,7 @@ from bucketize.cli.model import (
 from bucketize.cli.table import fitting, milliseconds, table
 from bucketize.compare import worst_error
 from bucketize.errors import RequestsError, ShapeError
+from bucketize.json_text import json_text
 from bucketize.progress import progress_bar
 from bucketize.table import Format, pairs
 from bucketize.timing import interleaved
@@ -193,7 +193,7 @@ def run_many(
         "failed": len(failed),
     }
     if as_json:
-        echo(json.dumps({**row, "calls": [str(call) for call in plan.calls]}, indent=2))
+        echo(json_text({**row, "calls": [str(call) for call in plan.calls]}, indent=2))
     else:
         echo(table([row], {"seconds": "{:.3f}".format, "requests_s": "{:.1f}".format}))
         if options["explain"]:
@@ -308,7 +308,7 @@ def report(exe: Executable, rows: list[dict[str, Any]], as_json: bool) -> None:
     """Print what ran, and whether the machine did something else, too."""
     busiest(row["machine"] for row in rows).warn()
     if as_json:
-        echo(json.dumps(rows, indent=2, default=plain))
+        echo(json_text(rows, indent=2, default=plain))
         return
     for row in rows:
         if "explanation" in row:

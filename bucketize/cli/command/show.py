@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched_at, hints, load_model
 from bucketize.errors import RaggedError, ShapeError, TypeRelError, unknown_name
+from bucketize.json_text import json_text
 from bucketize.table import pairs
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def show(
     if explain_dynamic:
         stayed = explained(loaded.module)
         if as_json:
-            echo(json.dumps([s._asdict() for s in stayed], indent=2))
+            echo(json_text([s._asdict() for s in stayed], indent=2))
         else:
             echo("\n".join([*map(str, stayed), *hints(loaded.module.main)]) or NOTHING)
         return
@@ -103,7 +103,7 @@ def show(
         raise click.UsageError("--mask is for --explain-ragged, which is not given")
     after = dispatched_at(loaded, options)
     if as_json:
-        echo(json.dumps(summary(after), indent=2))
+        echo(json_text(summary(after), indent=2))
         return
     shown = function or next((name for name in after.functions if name != "main"), "main")
     if wanted is not None:

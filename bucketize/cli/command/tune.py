@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched, load_model
 from bucketize.cli.parameter import INTERRUPTED
 from bucketize.cli.table import records
+from bucketize.json_text import json_text
 from bucketize.progress import progress_bar
 from bucketize.table import several
 from bucketize.tune.options import Options
@@ -209,7 +209,7 @@ class Report:
             "best": records(self.best),
             "confirmed": records(self.confirmed),
         }
-        return json.dumps(facts, indent=2)
+        return json_text(facts, indent=2)
 
     def table(self) -> str:
         """The best schedules, and what came of them in their clones, as text."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import click
 
 from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option, written_option
+from bucketize.json_text import json_text
 
 
 @click.command(short_help="List the built-in models, or write one as ONNX.")
@@ -30,11 +30,11 @@ def zoo(name: str | None, output: Path | None, seed: int, as_json: bool) -> None
     from bucketize.zoo import BOUNDS, build
 
     if name is None:
-        echo(json.dumps(BOUNDS) if as_json else table(BOUNDS))
+        echo(json_text(BOUNDS) if as_json else table(BOUNDS))
         return
     path = output or Path(f"{name}.onnx")
     path.write_bytes(build(name, seed=seed).SerializeToString())
-    echo(json.dumps({"path": str(path)}) if as_json else f"wrote {path}")
+    echo(json_text({"path": str(path)}) if as_json else f"wrote {path}")
 
 
 def table(models: Mapping[str, Mapping[str, tuple[int, int]]]) -> str:
