@@ -1,8 +1,11 @@
-"""A file that is put in its place: whole, or not at all."""
+"""A file that is put in its place, whole or not at all; and who else may write one."""
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
@@ -28,3 +31,25 @@ def put(path: Path, pieces: Iterable[Piece], mode: int = 0o644) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def open_to_others(path: Path, status: os.stat_result) -> str | None:
+    """Who else may write to `path`, a file or a directory of this status; None if nobody may.
+
+    In a sticky directory, as /tmp is, nobody moves or removes files of others.
+    """
+    if status.st_uid not in (os.getuid(), 0):
+        return f"{path} belongs to user {status.st_uid}"
+    if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:
+        return None
+    by_group = bool(status.st_mode & stat.S_IWGRP) and not _is_private(status.st_gid)
+    return f"others may write to {path}" if by_group or status.st_mode & stat.S_IWOTH else None
+
+
+def _is_private(group: int) -> bool:
+    """Whether a group is this user's alone, by name: where there are such, the umask is 002."""
+    user = os.getuid()
+    try:
+        return user != 0 and grp.getgrgid(group).gr_name == pwd.getpwuid(user).pw_name
+    except KeyError:  # of a container, say, whose users have no names
+        return False

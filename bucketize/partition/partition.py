@@ -279,16 +279,16 @@ def requests_of(fn: Function, traffic: Traffic) -> Traffic:
 
 
 def _unbounded(names: Sequence[str], traffic: Traffic) -> UnboundedError:
-    held = ", ".join(f"{name!r}: (1, 1)" for name in names)
+    bounds = ", ".join(f"{name!r}: (1, 1)" for name in names)
     return UnboundedError(
         f"traffic: it has no sizes of {', '.join(names)}, only of {', '.join(traffic.symbols)}; "
-        f"bound what it lacks, or hold it to a size, bounds={{{held}}}",
+        f"bound what it lacks, or hold it to a size, bounds={{{bounds}}}",
         names,
     )
 
 
 def _in_turns(traffic: Traffic, lacking: Sequence[Symbol]) -> Traffic:
-    """Of every so many requests one at each size of what they lack, whose symbols grow together."""
+    """Requests by symbols that they lack, too: of so many one at each size, all grow together."""
     reached = np.cumsum(traffic.requests)
     rows, requests = [], []
     for turn in range(TURNS):

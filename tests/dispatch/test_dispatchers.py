@@ -269,7 +269,7 @@ def test_who_calls_a_dispatcher_for_its_options_is_told_how(misuse: Any, cure: s
         (uniform_dispatcher.with_options(count=0), "count must be at least 1, got 0"),
         (uniform_dispatcher.with_options(count=2, step=2), r"takes step or count, got \(2, 2\)"),
         (exact_dispatcher, "needs sizes=... where an axis has no bound"),
-        (from_traffic({"N": {}}), "least one request, got {}\n  while from_traffic cuts axis data"),
+        (
             from_traffic({"N": {}}),
             "at least one request, got {}\n  while from_traffic cuts axis data",
         ),

@@ -12,11 +12,12 @@ from click.testing import CliRunner, Result
 from test_save import mlp, same, use
 
 import bucketize
-from bucketize import ops, owner
+from bucketize import file as files
+from bucketize import ops
 from bucketize.cli.group import main
 from bucketize.errors import KernelError, ProgramError
+from bucketize.file import open_to_others
 from bucketize.ir import Builder, Module, Var
-from bucketize.owner import open_to_others
 from bucketize.save import read as stored
 from bucketize.save.container import File, write
 from bucketize.types import tensor
@@ -51,7 +52,7 @@ def test_who_may_write_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         status = os.stat_result([mode, 0, 0, 0, user, group, 0, 0, 0, 0])
         return open_to_others(tmp_path, status)
 
-    monkeypatch.setattr(owner, "_is_private", lambda group: group == 4242)
+    monkeypatch.setattr(files, "_is_private", lambda group: group == 4242)
     file, directory = 0o100000, 0o40000
     for mode in (file | 0o644, file | 0o600, directory | 0o755, directory | 0o1777):
         assert told(mode) is told(mode, user=0) is None
@@ -74,11 +75,11 @@ def test_a_group_of_the_users_own_name_is_private(
             raise KeyError("not found")
         return type("entry", (), {field: name})
 
-    monkeypatch.setattr(owner.pwd, "getpwuid", lambda _: entry(user, "pw_name"))
-    monkeypatch.setattr(owner.grp, "getgrgid", lambda _: entry(group, "gr_name"))
+    monkeypatch.setattr(files.pwd, "getpwuid", lambda _: entry(user, "pw_name"))
+    monkeypatch.setattr(files.grp, "getgrgid", lambda _: entry(group, "gr_name"))
     for number, expected in ((1000, is_private), (0, False)):
-        monkeypatch.setattr(owner.os, "getuid", lambda number=number: number)
-        assert owner._is_private(1000) is expected
+        monkeypatch.setattr(files.os, "getuid", lambda number=number: number)
+        assert files._is_private(1000) is expected
 
 
 @pytest.mark.parametrize("what", ["file", "directory"])
