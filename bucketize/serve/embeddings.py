@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bucketize.errors import ArgumentError
 from bucketize.op import Array, Value
-from bucketize.serve.protocol import listed
+from bucketize.serve.protocol import listed, malformed
 
 if TYPE_CHECKING:
     from bucketize.integrations.sentence_transformers import SentenceTransformer
@@ -45,7 +45,7 @@ class EmbeddingRequest:
             how = asked.get("encoding_format") or FORMATS[0]
             dimensions = asked.get("dimensions")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-            raise ArgumentError(f"no request for embeddings: {type(e).__name__}: {e}") from e
+            raise malformed("no request for embeddings", e) from e
         if how not in FORMATS:
             raise ArgumentError(f"encoding_format: expected {' or '.join(FORMATS)}, got {how!r}")
         if dimensions is not None:

@@ -43,11 +43,15 @@ KINDS: Mapping[str, str] = {"b": "b", "i": "iu", "u": "iu", "f": "fiu"}
 """By the kind of a dtype those of numbers in a list that it takes: no fractions, texts or nulls."""
 
 
+WORDS = {"b": "booleans", "f": "fractions", "O": "nulls, or numbers of over 64 bits", "U": "texts"}
+
+
 def converted(numbers: Array, dtype: np.dtype[Any]) -> Array:
     """Numbers of a list in a dtype. Raises ValueError for what it does not hold."""
     kind = kind_of(dtype)
     if numbers.size and numbers.dtype.kind not in KINDS[kind]:
-        raise ValueError(f"it is a list of {numbers.dtype.name}")
+        other = WORDS.get(numbers.dtype.kind, numbers.dtype.name)
+        raise ValueError(f"its elements are {other}")
     if numbers.size and kind in "iu":
         least, most = integer_limits(dtype)
         if int(numbers.min()) < least or int(numbers.max()) > most:
@@ -106,7 +110,7 @@ def read(
         asked = json.loads(body[:json_bytes])
         inputs = [InputTensor.of(each) for each in asked["inputs"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        raise ArgumentError(f"no request of the protocol: {type(e).__name__}: {e}") from e
+        raise malformed("no request of the protocol", e) from e
     behind = b"" if json_bytes is None else memoryview(body)[json_bytes:]
     feed = fed(zip(inputs, _cut(behind, inputs), strict=True), types)
     try:
@@ -115,8 +119,22 @@ def read(
         some = frozenset(name for name, more in outputs if more.get("binary_data"))
         names = tuple(name for name, _ in outputs)
     except (KeyError, TypeError, AttributeError) as e:
-        raise ArgumentError(f"no request of the protocol: {type(e).__name__}: {e}") from e
+        raise malformed("no request of the protocol", e) from e
     return InferRequest(feed, names, None if every else some, asked.get("id"))
+
+
+def malformed(what: str, error: Exception) -> ArgumentError:
+    """What is wrong with a body that was not understood, in words of whoever wrote it."""
+    match error:
+        case KeyError():
+            why = f"it lacks {error}"
+        case RecursionError():
+            why = "it nests too deep"
+        case ValueError() | ArgumentError():
+            why = str(error)
+        case _:
+            why = "an object, a list or a text stands where another of them belongs"
+    return ArgumentError(f"{what}: {why}")
 
 
 def _cut(data: bytes | memoryview, inputs: Sequence[InputTensor]) -> list[bytes | memoryview]:

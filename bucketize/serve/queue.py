@@ -242,7 +242,7 @@ class Queue:
         waited, takes = now - job.came, line.cost(job.size) / line.cores
         if waited <= self._aim_s / 2 or waited + takes <= self._aim_s:
             return True
-        message = f"it waited {waited:.3f} s, of {self.latency_s:g}"
+        message = f"late: it waited {waited:.3f} s and takes {takes:.3f}, of {self.latency_s:g}"
         job.answer.set_exception(BusyError(message, line.cost(line.elements) / self.cores))
         return False
 
