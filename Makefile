@@ -19,12 +19,14 @@ PAGES  := tests/test_documents.py tests/test_notebooks.py
 
 export BUCKETIZE_TARGET := $(TARGET)
 
-.PHONY: docs docs-links docs-test help demo notebooks recording style test test-all test-arm64 test-ray check fuzz dist mutate \
+.PHONY: docs docs-links docs-test help install demo notebooks recording style test test-all test-arm64 test-ray check fuzz dist mutate \
 	lint format bench clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  \1\t/' | expand -t 12
+
+install: $(READY) ## .venv with all that tests need; then: source .venv/bin/activate
 
 demo: $(READY) ## one program at any size: a net over images, an encoder over real lengths; writes demo-output/
 	@$(BIN)/bucketize demo

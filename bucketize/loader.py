@@ -94,7 +94,7 @@ def _check_owner(file: File) -> None:
         open_ = open_to_others(place, status)
         if open_ is not None:
             raise ProgramError(
-                f"{open_}, and a saved program is code: use chmod go-w if it is yours; "
-                f"trusted=True (--trusted) runs it all the same, rebuild=True (--rebuild) compiles "
-                f"it anew and runs nothing that it brings"
+                f"{open_}, and a saved program is code: chown and chmod go-w mend that of a "
+                "file of your own; trusted=True (--trusted) runs it all the same, rebuild=True "
+                "(--rebuild) compiles it anew and runs nothing that it brings"
             )

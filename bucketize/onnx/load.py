@@ -16,7 +16,11 @@ from bucketize.errors import UnsupportedModelError
 
 Source: TypeAlias = str | os.PathLike[str] | bytes | ModelProto
 
-ELF = b"\x7fELF"
+OURS = {
+    b"\x7fELF": "a library, for other languages to call: `compile` writes a .bkt for this one",
+    b"bucketize program ": "a program that `compile` wrote: bucketize.load runs it",
+}
+"""What is no model, by how its file begins."""
 UNVERSIONED = 3  # models of IR versions before it name no operator sets: theirs is the first
 OPSETS = range(1, 29)  # those whose operators were read; a newer one may change what a node means
 
@@ -75,11 +79,12 @@ def _names(graph: GraphProto | FunctionProto) -> Iterator[str | bytes]:
             yield from _names(attribute.g)
 
 
-def _refuse_library(path: Path) -> None:
-    """Say of what `save_library` wrote that it is not to be read."""
+def _refuse_ours(path: Path) -> None:
+    """Say of what `compile` wrote that it is not to be read."""
     with path.open("rb") as file:
-        if file.read(len(ELF)) == ELF:
-            what = "a library, for other languages to call: `compile` writes a .bkt for this one"
+        start = file.read(max(map(len, OURS)))
+    for begins, what in OURS.items():
+        if start.startswith(begins):
             raise UnsupportedModelError(f"{path} is no ONNX model but {what}")
 
 
@@ -96,7 +101,7 @@ def _message(source: Source) -> tuple[ModelProto, str]:
         raise UnsupportedModelError(f"expected a path, bytes or an onnx.ModelProto, got {kind}")
     path = Path(source)
     try:
-        _refuse_library(path)
+        _refuse_ours(path)
         return onnx.load_model(path), str(path)
     except OSError as e:
         raise UnsupportedModelError(f"cannot read {path}: {e.strerror}") from e

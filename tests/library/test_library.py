@@ -337,6 +337,12 @@ def test_an_unknown_format(tmp_path: Path) -> None:
         bucketize.compile(mlp()).save_library(tmp_path / "m.dll", "dll")
 
 
+def test_a_saved_program_is_no_model_to_be_read(tmp_path: Path) -> None:
+    bucketize.compile(mlp()).save(tmp_path / "m.bkt")
+    with pytest.raises(UnsupportedModelError, match=r"but a program .*: bucketize\.load runs it"):
+        from_onnx(tmp_path / "m.bkt")
+
+
 @pytest.mark.parametrize("format", ["so", "c"])
 def test_a_place_that_cannot_hold_it(tmp_path: Path, format: str) -> None:
     (tmp_path / "file").write_text("")

@@ -315,6 +315,8 @@ def test_show_says_whether_a_model_can_be_packed() -> None:
     assert shown("zoo:bert-mini", "--explain-ragged").stdout.startswith(
         "ragged: <function main[ragged]"
     )
+    told = shown("zoo:resnet18", "--explain-ragged").stdout
+    assert told == "not ragged: no input is called a mask, or has tokens behind its batch\n"
     told = shown("zoo:bert-mini", "--explain-ragged", "--mask", "input_ids").stdout
     assert told.startswith("not ragged: softmax: 'input_ids' does not hide tokens")
     wrong = shown("zoo:bert-mini", "--mask", "input_ids")

@@ -136,14 +136,16 @@ def explained(mod: Module) -> list[Stayed]:
 
 def packable(mod: Module, mask: str | None) -> str:
     """Whether rows of unequal lengths can be packed, or what forbids it."""
-    from bucketize.ragged.ragged import ragged
+    from bucketize.ragged.name import ragged_name
+    from bucketize.ragged.ragged import packed_of, ragged
 
     try:
-        packed = ragged(mod, mask=mask)
+        packed = (
+            packed_of(mod) if mask is None else ragged(mod, mask=mask).function(ragged_name("main"))
+        )
     except RaggedError as e:
         return f"not ragged: {e}"
-    (name,) = (n for n in packed.functions if n.endswith("[ragged]"))
-    return f"ragged: {packed.functions[name]!r}"
+    return f"ragged: {packed!r}"
 
 
 def lines(section: str, mod: Module, after: Module, function: str) -> Iterator[str]:
