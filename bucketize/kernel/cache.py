@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bucketize.errors import KernelError, warn
-from bucketize.file import put
 from bucketize.kernel.object import sealed, unsealed
 from bucketize.lock import locked
 from bucketize.machine.directory import VARIABLE, cache_directory
+from bucketize.machine.file import put
 from bucketize.owner import open_to_others
 
 LOGGER = logging.getLogger("bucketize")
