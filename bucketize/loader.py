@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bucketize.errors import ArgumentError, ProgramError, warn
 from bucketize.executable import Executable
-from bucketize.file import open_to_others
 from bucketize.link.image import Image
+from bucketize.machine.file import open_to_others
 from bucketize.machine.target import cores
 from bucketize.release import rest
 from bucketize.runtime.thread_pool import MOST_THREADS, check_threads

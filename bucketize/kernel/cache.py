@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bucketize.errors import KernelError, warn
-from bucketize.file import open_to_others, put
 from bucketize.kernel.object import sealed, unsealed
 from bucketize.lock import locked
 from bucketize.machine.directory import VARIABLE, cache_directory
+from bucketize.machine.file import open_to_others, put
 
 LOGGER = logging.getLogger("bucketize")
 DAY_S = 24 * 3600

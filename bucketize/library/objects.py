@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
 
-from bucketize.file import put
 from bucketize.library.data import ALIGNMENT, ModelData
 from bucketize.link.block import WORD
+from bucketize.machine.file import put
 from bucketize.save.container import placing
 
 INTERFACE = "interface.o"

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from bucketize.errors import ProgramError
-from bucketize.file import Piece
 from bucketize.library.data import ALIGNMENT, ModelData
 from bucketize.machine.elf import ARM, FILL, HEADER, IDENT, JUMP_BYTES, SECTION, SYMBOL, X86, Object
+from bucketize.machine.file import Piece
 
 PAGE = {X86: 1 << 12, ARM: 1 << 16}  # the largest that systems have
 SHARED, VERSION = 3, 1

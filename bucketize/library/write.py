@@ -10,7 +10,6 @@ import llvmlite.binding as llvm
 
 from bucketize.errors import ArgumentError
 from bucketize.executable import Executable
-from bucketize.file import put
 from bucketize.kernel.codegen import machine
 from bucketize.kernel.emit.integer import functions_text
 from bucketize.kernel.emit.module import optimised
@@ -23,6 +22,7 @@ from bucketize.library.native import model
 from bucketize.library.objects import write_objects
 from bucketize.library.route import Route, Routes, routes_of
 from bucketize.link.image import Image
+from bucketize.machine.file import put
 from bucketize.machine.target import Processor
 from bucketize.save.container import placing
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from bucketize.errors import KernelError
-from bucketize.file import put
 from bucketize.machine.directory import cache_directory
+from bucketize.machine.file import put
 from bucketize.machine.speed import FAMILIES, Speed, speed_of
 from bucketize.table import json_text
 

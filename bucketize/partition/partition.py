@@ -271,7 +271,7 @@ def requests_of(fn: Function, traffic: Traffic) -> Traffic:
     no_end = [name for name, s in lacking.items() if s.hi is None or len(lacking) == len(own)]
     if no_end:
         raise _unbounded(no_end, traffic)
-    for name in own.keys() - lacking:
+    for name in (name for name in own if name not in lacking):
         for size in traffic.histogram(name):
             if not own[name].holds(size):
                 raise ShapeError(f"traffic: {name}={size} is out of its bounds {own[name].range}")
@@ -279,16 +279,16 @@ def requests_of(fn: Function, traffic: Traffic) -> Traffic:
 
 
 def _unbounded(names: Sequence[str], traffic: Traffic) -> UnboundedError:
-    bounds = ", ".join(f"{name!r}: (1, 1)" for name in names)
+    pairs = ", ".join(f"{name!r}: (1, 1)" for name in names)
     return UnboundedError(
         f"traffic: it has no sizes of {', '.join(names)}, only of {', '.join(traffic.symbols)}; "
-        f"bound what it lacks, or hold it to a size, bounds={{{bounds}}}",
+        f"bound what it lacks, or hold it to a size, bounds={{{pairs}}}",
         names,
     )
 
 
 def _in_turns(traffic: Traffic, lacking: Sequence[Symbol]) -> Traffic:
-    """Requests by symbols that they lack, too: of so many one at each size, all grow together."""
+    """Requests by turns at each size of what they lack, whose symbols grow together."""
     reached = np.cumsum(traffic.requests)
     rows, requests = [], []
     for turn in range(TURNS):

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bucketize.errors import ProgramError
-from bucketize.file import put
+from bucketize.machine.file import put
 from bucketize.op import Array
 
 NAME = b"bucketize program "

@@ -12,12 +12,12 @@ from click.testing import CliRunner, Result
 from test_save import mlp, same, use
 
 import bucketize
-from bucketize import file as files
 from bucketize import ops
 from bucketize.cli.group import main
 from bucketize.errors import KernelError, ProgramError
-from bucketize.file import open_to_others
 from bucketize.ir import Builder, Module, Var
+from bucketize.machine import file as files
+from bucketize.machine.file import open_to_others
 from bucketize.save import read as stored
 from bucketize.save.container import File, write
 from bucketize.types import tensor
