@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-GONE = "the handler is closed"
-"""What uvloop raises for an answer to a client that is gone, where asyncio drops it: of requests
-behind each other uvicorn tells but the last that nobody waits."""
-
 
 @dataclass
 class ClosingUnread:
@@ -38,10 +34,6 @@ class ClosingUnread:
         async def sending(message: Message) -> None:
             if is_left and message["type"] == "http.response.start":
                 MutableHeaders(scope=message)["connection"] = "close"
-            try:
-                await send(message)
-            except RuntimeError as e:
-                if GONE not in str(e):
-                    raise
+            await send(message)
 
         await self.app(scope, receiving, sending)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import resource
@@ -30,7 +29,6 @@ from bucketize.serve.protocol import read
 from bucketize.serve.queue import Queue
 from bucketize.serve.refusal import text_of
 from bucketize.serve.server import Server
-from bucketize.serve.unread import ClosingUnread
 from bucketize.types import Symbol, tensor
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -199,24 +197,6 @@ def test_who_does_not_take_its_answer_is_not_waited_for(
             np.testing.assert_array_equal(client.infer(X), X)
         asking.join()
     assert [r.message for r in caplog.records if r.name == "bucketize"] == []
-
-
-def test_an_answer_to_a_client_that_is_gone_is_no_fault() -> None:
-    """As uvloop has it, which not everybody has; other faults are told."""
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.body", "body": b"a"})
-
-    async def answered(error: Exception) -> None:
-        async def send(message: Any) -> None:
-            raise error
-
-        await ClosingUnread(app)({"type": "http", "headers": []}, lambda: None, send)
-
-    closed = "unable to perform operation on <TCPTransport closed=True>; the handler is closed"
-    asyncio.run(answered(RuntimeError(closed)))
-    with pytest.raises(RuntimeError, match="no response was begun"):
-        asyncio.run(answered(RuntimeError("no response was begun")))
 
 
 def _sends(asks: socket.socket, requests: bytes) -> None:
