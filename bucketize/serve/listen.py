@@ -75,6 +75,7 @@ def listening(server: Server, host: str, port: int, rpc: Rpc | None = None) -> u
         host,
         port,
         http=impatient,
+        loop="asyncio",  # with uvloop an answer to who is gone is a fault: uvicorn does not tell
         log_level="warning",
         lifespan="on",
         timeout_graceful_shutdown=GRACE_S,

@@ -69,7 +69,8 @@ class Line:
     """That a call takes."""
     jobs: deque[Waiting] = field(default_factory=deque)
     elements: int = 0
-    """Of requests that wait or run."""
+    """Of requests that wait."""
+    running: set[Taken] = field(default_factory=set)
     element_s: float = 0.0
     """Seconds of a core for each element, of late; 0 before the first call."""
     had_s: float = 0.0
@@ -79,10 +80,30 @@ class Line:
         """Seconds of cores that elements are expected to take."""
         return size * self.element_s
 
+    def left_s(self, now: float) -> float:
+        """Seconds of cores that all requests still take: those that run have had a part."""
+        running = sum(max(self.cost(t.left) - (now - t.since) * t.cores, 0) for t in self.running)
+        return self.cost(self.elements) + running
+
     def learn(self, size: int, seconds: float) -> None:
         """Note what elements took, in seconds of cores."""
         each = seconds / size
         self.element_s = KEPT * self.element_s + (1 - KEPT) * each if self.element_s else each
+
+
+@dataclass(eq=False)
+class Taken:
+    """Requests that run together."""
+
+    line: Line
+    jobs: list[Waiting]
+    cores: int
+    charged: float
+    """Seconds of cores."""
+    left: int
+    """Elements of those without an answer."""
+    since: float
+    """When the last was answered, or they began."""
 
 
 class Queue:
@@ -136,7 +157,7 @@ class Queue:
         size = sum(job.size for job in jobs)
         with self._changed:
             line = self.line(model)
-            self._admit(line, len(jobs), size)
+            self._admit(line, len(jobs), size, now)
             if not line.jobs:
                 line.had_s = max(line.had_s, self._clock_s)
             line.jobs.extend(jobs)
@@ -144,8 +165,8 @@ class Queue:
             self._changed.notify()
         return [job.answer for job in jobs]
 
-    def _admit(self, line: Line, count: int, size: int) -> None:
-        expected = self._expected_s(line, size)
+    def _admit(self, line: Line, count: int, size: int, now: float) -> None:
+        expected = self._expected_s(line, size, now)
         if self._ends:
             raise BusyError("the server ends", 1.0)
         if len(line.jobs) + count > self.most:
@@ -154,14 +175,14 @@ class Queue:
             message = f"its answer is expected after {expected:.3f} s, of {self.latency_s:g}"
             raise BusyError(message, expected - self._aim_s)
 
-    def _expected_s(self, line: Line, size: int) -> float:
+    def _expected_s(self, line: Line, size: int, now: float) -> float:
         """After how long a request would be answered, by what others took of late.
 
         Another model is before it with no more than the line itself has.
         """
-        own = line.cost(line.elements + size)
+        own = line.left_s(now) + line.cost(size)
         others = (each for each in self._lines.values() if each is not line)
-        before = sum(min(each.cost(each.elements), own) for each in others)
+        before = sum(min(each.left_s(now), own) for each in others)
         return max((own + before) / self.cores, line.cost(size) / line.cores)
 
     def close(self) -> None:
@@ -174,19 +195,19 @@ class Queue:
 
     def _work(self) -> None:
         while taken := self._taken():
-            line, jobs, cores, charged = taken
-            start = time.monotonic()
-            size = self._run(line, jobs)
-            seconds = time.monotonic() - start
+            line, start = taken.line, taken.since
+            size = self._run(taken)
+            core_s = (time.monotonic() - start) * taken.cores
             with self._changed:
-                line.had_s += seconds * cores - charged
+                line.running.remove(taken)
+                line.had_s += core_s - taken.charged
                 if size:  # what is refused takes next to nothing, and would tell so of others
-                    line.learn(size, seconds * cores)
-                self._free += cores
+                    line.learn(size, core_s)
+                self._free += taken.cores
                 self._changed.notify_all()
 
-    def _taken(self) -> tuple[Line, list[Waiting], int, float] | None:
-        """Requests of the model that had least, and what it is charged: cores, and seconds of them.
+    def _taken(self) -> Taken | None:
+        """Requests of the model that had least, which is charged what they are expected to take.
 
         None when it ends.
         """
@@ -201,12 +222,15 @@ class Queue:
                 if line is None or line.cores > self._free:  # who comes next keeps others waiting
                     self._changed.wait()
                 elif jobs := self._of(line):
-                    charged = line.cost(sum(job.size for job in jobs))
+                    size = sum(job.size for job in jobs)
+                    charged = line.cost(size)
+                    taken = Taken(line, jobs, line.cores, charged, size, time.monotonic())
+                    line.running.add(taken)
                     self._clock_s = line.had_s
                     line.had_s += charged
                     self._free -= line.cores
                     self._changed.notify()
-                    return line, jobs, line.cores, charged
+                    return taken
 
     def _of(self, line: Line) -> list[Waiting]:
         """Take requests whose clients are still there: a share of those for each call that fits.
@@ -223,13 +247,13 @@ class Queue:
             if jobs and line.cost(size) / line.cores > room_s:
                 break
             line.jobs.popleft()
+            line.elements -= job.size
             if self._begins(line, job, now):
                 if not jobs:
                     room_s = self._aim_s - (now - job.came)
                 jobs.append(job)
             else:
                 size -= job.size
-                line.elements -= job.size
         return jobs
 
     def _begins(self, line: Line, job: Waiting, now: float) -> bool:
@@ -243,25 +267,26 @@ class Queue:
         if waited <= self._aim_s / 2 or waited + takes <= self._aim_s:
             return True
         message = f"late: it waited {waited:.3f} s and takes {takes:.3f}, of {self.latency_s:g}"
-        job.answer.set_exception(BusyError(message, line.cost(line.elements) / self.cores))
+        job.answer.set_exception(BusyError(message, line.left_s(now) / self.cores))
         return False
 
-    def _run(self, line: Line, jobs: list[Waiting]) -> int:
+    def _run(self, taken: Taken) -> int:
         """Answer requests; the elements of those that have results."""
-        left, size = dict(enumerate(jobs)), 0
+        left, size = dict(enumerate(taken.jobs)), 0
         try:
-            for i, done in _results(line.model, [job.feed for job in jobs]):
+            for i, done in _results(taken.line.model, [job.feed for job in taken.jobs]):
                 job = left.pop(i)
                 size += 0 if isinstance(done, Exception) else job.size
-                self._answer(line, job, done)
+                self._answer(taken, job, done)
         except Exception as e:  # whatever it is, nobody may wait for ever
             for job in left.values():
-                self._answer(line, job, e)
+                self._answer(taken, job, e)
         return size
 
-    def _answer(self, line: Line, job: Waiting, done: Done | Exception) -> None:
+    def _answer(self, taken: Taken, job: Waiting, done: Done | Exception) -> None:
         with self._changed:
-            line.elements -= job.size
+            taken.left -= job.size
+            taken.since = time.monotonic()
         if isinstance(done, Exception):
             job.answer.set_exception(done)
         else:

@@ -87,6 +87,11 @@ def wrong() -> Tally:
     return its
 
 
+def test_bodies_that_come_and_go_are_no_growth() -> None:
+    high = [replace(each, mib=each.mib + 64 * (i % 3 == 0)) for i, each in enumerate(growing(0.0))]
+    assert course(seconds=[*growing(0.0)[:200], *high[200:]]).faults() == []
+
+
 def test_memory_is_drawn() -> None:
     axes = figure(pd.DataFrame(growing(1.0))).axes
     assert [each.get_ylabel() for each in axes] == ["MiB resident", "open", "requests a second"]

@@ -165,7 +165,9 @@ def test_who_trickles_is_not_waited_for(what: str) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_who_does_not_take_its_answer_is_not_waited_for(count: int) -> None:
+def test_who_does_not_take_its_answer_is_not_waited_for(
+    count: int, caplog: pytest.LogCaptureFixture
+) -> None:
     """Answers that fit no buffer: who reads them in time has all of them.
 
     Of those that are asked for behind each other the second waits until the first is taken.
@@ -194,6 +196,7 @@ def test_who_does_not_take_its_answer_is_not_waited_for(count: int) -> None:
             assert least <= answer < most
             np.testing.assert_array_equal(client.infer(X), X)
         asking.join()
+    assert [r.message for r in caplog.records if r.name == "bucketize"] == []
 
 
 def _sends(asks: socket.socket, requests: bytes) -> None:
