@@ -54,7 +54,7 @@ test-arm64: $(READY) ## tests on 64-bit Arm in emulation, half an hour: needs De
 test-ray: $(VENV)/.ray ## replicas and data sets on a Ray cluster of this machine, three minutes
 	@$(BIN)/pytest -q -n 0 tests/integrations/test_ray.py
 
-dist: $(READY) ## both wheels and each `pip install` of a page, in empty environments: README's first lines run there, outside of the tree
+dist: $(READY) ## both wheels, and each `pip install` of a page, in empty environments: README's first lines run there, and blocks of Ray
 	@rm -rf build/dist && $(BIN)/python -m pip wheel --quiet --quiet --disable-pip-version-check --no-deps --wheel-dir build/dist ./runtime .
 	@$(PYTHON) -m venv build/dist/venv && $(PYTHON) -m venv build/dist/runtime
 	@$(BIN)/python tests/blocks.py install build/dist/venv
