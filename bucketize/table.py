@@ -1,8 +1,10 @@
-"""Rows of the same keys as text in aligned columns."""
+"""Rows of the same keys as text: in aligned columns, in cells of CSV, and anything in JSON."""
 
 from __future__ import annotations
 
 import importlib
+import json
+import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -100,6 +102,32 @@ def of_cell(cell: str) -> str:
 
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
 NUMBERS = re.compile(r"[-+]?(\d[\d_]*\.?\d*(e[-+]?\d+)?|inf|nan)|[-\dx,]+", re.IGNORECASE)
+
+
+def json_text(
+    value: object, indent: int | None = None, default: Callable[[Any], Any] | None = None
+) -> str:
+    """JSON of a value, null for NaN and infinities, which JSON has no words for.
+
+    Args:
+        value: what `json` takes.
+        indent: of nested values; None: all on a line.
+        default: what stands for what `json` does not take.
+
+    """
+    rest = None if default is None else lambda other: finite(default(other))
+    return json.dumps(finite(value), indent=indent, default=rest, allow_nan=False)
+
+
+def finite(value: Any) -> Any:
+    """A value of lists and mappings, None for each of its numbers that is not finite."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [*map(finite, value)]
+    return value
 
 
 def cell_len(cell: str) -> int:

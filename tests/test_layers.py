@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = [
     ["errors"],
-    ["timing", "compare", "lock", "owner", "table", "json_text", "html", "release"],
+    ["timing", "compare", "lock", "owner", "table", "html", "release"],
     ["progress"],
     ["busy"],
     ["traffic"],

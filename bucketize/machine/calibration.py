@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from bucketize.errors import KernelError
-from bucketize.json_text import json_text
 from bucketize.machine.directory import cache_directory, put
 from bucketize.machine.speed import FAMILIES, Speed, speed_of
+from bucketize.table import json_text
 
 VARIABLE = "BUCKETIZE_CALIBRATE"
 LOGGER = logging.getLogger("bucketize")

@@ -13,12 +13,12 @@ import pandas as pd
 import vl_convert
 from altair import SCHEMA_VERSION
 
-from bucketize.json_text import json_text
 from bucketize.report import charts
 from bucketize.report.report import ModelReport
 from bucketize.report.section import FORMATS, MISSING, Picture
 from bucketize.report.sections import graph_of, sections, two_symbols
 from bucketize.report.words import summary
+from bucketize.table import json_text
 
 HERE = Path(__file__).parent
 DRAWN = (

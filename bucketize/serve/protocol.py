@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from bucketize.errors import ArgumentError
-from bucketize.json_text import finite
 from bucketize.op import Array, Value
+from bucketize.table import finite
 from bucketize.types import Symbol, TensorType
 from bucketize.types.number import integer_limits, kind_of
 

@@ -13,7 +13,7 @@ from bucketize.cli.bucket.traffic import read_traffic
 from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched, load_model
 from bucketize.cli.table import fitting
-from bucketize.json_text import json_text
+from bucketize.table import json_text
 
 JUDGED = ("objective", "log", "target", "threads")
 

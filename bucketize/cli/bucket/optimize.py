@@ -13,8 +13,8 @@ from bucketize.cli.bucket.traffic import read_traffic
 from bucketize.cli.command.bench import model_file
 from bucketize.cli.echo import echo
 from bucketize.cli.model import load_model, name_of
-from bucketize.json_text import json_text
 from bucketize.progress import progress_bar
+from bucketize.table import json_text
 
 
 @click.command(short_help="Choose buckets for a traffic, tune them, and say what it bought.")

@@ -14,7 +14,7 @@ from bucketize.cli.command.analyze import picture
 from bucketize.cli.echo import echo
 from bucketize.cli.model import load_model
 from bucketize.cli.table import fitting, table
-from bucketize.json_text import json_text
+from bucketize.table import json_text
 
 if TYPE_CHECKING:
     from bucketize.partition.value import Frontier, Partition

@@ -14,8 +14,7 @@ from bucketize.cli.echo import echo
 from bucketize.cli.model import ZOO
 from bucketize.cli.parameter import json_option, written_option
 from bucketize.cli.table import table
-from bucketize.json_text import json_text
-from bucketize.table import several
+from bucketize.table import json_text, several
 
 if TYPE_CHECKING:
     from bucketize.traffic.value import Traffic

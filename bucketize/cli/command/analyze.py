@@ -26,8 +26,7 @@ from bucketize.cli.echo import echo
 from bucketize.cli.model import load_model, sizes_at
 from bucketize.cli.table import frame_table, milliseconds, records, table, write_csv
 from bucketize.errors import BucketizeError, warn
-from bucketize.json_text import json_text
-from bucketize.table import Format, pairs, shortened
+from bucketize.table import Format, json_text, pairs, shortened
 
 if TYPE_CHECKING:
     import pandas as pd

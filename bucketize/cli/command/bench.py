@@ -17,11 +17,10 @@ from bucketize.cli.echo import echo
 from bucketize.cli.model import ZOO, compiled, dispatched, load_model, sizes_at
 from bucketize.cli.table import fitting, records, table
 from bucketize.errors import EnergyError
-from bucketize.json_text import json_text
 from bucketize.op import Array
 from bucketize.progress import progress_bar
 from bucketize.release import release
-from bucketize.table import Format, pairs
+from bucketize.table import Format, json_text, pairs
 
 if TYPE_CHECKING:
     import pandas as pd

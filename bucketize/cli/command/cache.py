@@ -6,7 +6,7 @@ import click
 
 from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option
-from bucketize.json_text import json_text
+from bucketize.table import json_text
 
 
 @click.command(short_help="Show what compiled kernels take on the disk; remove some.")

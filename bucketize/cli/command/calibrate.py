@@ -10,7 +10,7 @@ import click
 from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option
 from bucketize.errors import KernelError
-from bucketize.json_text import json_text
+from bucketize.table import json_text
 
 if TYPE_CHECKING:
     from bucketize.machine.calibration import Calibration

@@ -25,9 +25,8 @@ from bucketize.cli.model import (
 )
 from bucketize.cli.table import fitting, records, table
 from bucketize.errors import BucketizeError, ProgramError, unknown_name
-from bucketize.json_text import json_text
 from bucketize.progress import progress_bar
-from bucketize.table import pairs, several, shortened
+from bucketize.table import json_text, pairs, several, shortened
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,9 +20,8 @@ from bucketize.cli.model import (
     tell_hints,
 )
 from bucketize.errors import ProgramError, ShapeError, TypeRelError
-from bucketize.json_text import json_text
 from bucketize.progress import progress_bar
-from bucketize.table import pairs
+from bucketize.table import json_text, pairs
 
 if TYPE_CHECKING:
     from bucketize.executable import Executable

@@ -12,7 +12,7 @@ from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.table import fitting
 from bucketize.errors import BucketizeError
-from bucketize.json_text import json_text
+from bucketize.table import json_text
 from bucketize.types import Symbol, show_interval
 
 

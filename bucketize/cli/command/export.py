@@ -10,8 +10,8 @@ import click
 from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched_at, interface, load_model, shown_interface
-from bucketize.json_text import json_text
 from bucketize.progress import progress_bar
+from bucketize.table import json_text
 
 if TYPE_CHECKING:
     from onnx import ModelProto, TypeProto

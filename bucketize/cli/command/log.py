@@ -11,8 +11,7 @@ import click
 from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option, written_option
 from bucketize.cli.table import table
-from bucketize.json_text import json_text
-from bucketize.table import several
+from bucketize.table import json_text, several
 
 if TYPE_CHECKING:
     from bucketize.log.maintain import Pruning

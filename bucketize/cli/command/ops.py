@@ -11,7 +11,7 @@ from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option
 from bucketize.cli.table import table
 from bucketize.errors import unknown_name
-from bucketize.json_text import json_text
+from bucketize.table import json_text
 
 
 @click.command(short_help="List the ONNX operators that are read, and what is supported of each.")

@@ -14,9 +14,8 @@ from bucketize.cli.command.run import check_options, ready
 from bucketize.cli.echo import echo
 from bucketize.cli.model import load_inputs
 from bucketize.cli.table import milliseconds, records, table, write_csv
-from bucketize.json_text import json_text
 from bucketize.progress import progress_bar
-from bucketize.table import Format, pairs, shortened
+from bucketize.table import Format, json_text, pairs, shortened
 
 if TYPE_CHECKING:
     import pandas as pd

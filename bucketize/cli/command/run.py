@@ -33,9 +33,8 @@ from bucketize.cli.model import (
 from bucketize.cli.table import fitting, milliseconds, table
 from bucketize.compare import worst_error
 from bucketize.errors import RequestsError, ShapeError
-from bucketize.json_text import json_text
 from bucketize.progress import progress_bar
-from bucketize.table import Format, pairs
+from bucketize.table import Format, json_text, pairs
 from bucketize.timing import interleaved
 
 if TYPE_CHECKING:

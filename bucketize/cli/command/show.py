@@ -11,8 +11,7 @@ from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched_at, hints, load_model
 from bucketize.errors import RaggedError, ShapeError, TypeRelError, unknown_name
-from bucketize.json_text import json_text
-from bucketize.table import pairs
+from bucketize.table import json_text, pairs
 
 if TYPE_CHECKING:
     from bucketize.ir import Function, Module

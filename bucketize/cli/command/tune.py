@@ -18,9 +18,8 @@ from bucketize.cli.echo import echo
 from bucketize.cli.model import dispatched, load_model
 from bucketize.cli.parameter import INTERRUPTED
 from bucketize.cli.table import records
-from bucketize.json_text import json_text
 from bucketize.progress import progress_bar
-from bucketize.table import several
+from bucketize.table import json_text, several
 from bucketize.tune.options import Options
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import click
 
 from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option, written_option
-from bucketize.json_text import json_text
+from bucketize.table import json_text
 
 
 @click.command(short_help="List the built-in models, or write one as ONNX.")

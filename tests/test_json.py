@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bucketize.json_text import json_text
 from bucketize.machine.calibration import Calibration, read
 from bucketize.machine.speed import TYPICAL
+from bucketize.table import json_text
 
 
 def strict(text: str) -> Any:
@@ -49,7 +49,7 @@ def test_a_calibration_with_a_null_is_refused() -> None:
 
 
 PLAIN = {  # what writes JSON by itself: no numbers that might not be finite, or what looks at them
-    "bucketize/json_text.py": "here",
+    "bucketize/table.py": "here",
     "bucketize/kernel/build.py": "text, to a process of ours",
     "bucketize/kernel/builder.py": "text, to the process that started it",
     "bucketize/kernel/template.py": "text",
