@@ -56,7 +56,7 @@ test-arm64: $(READY) ## tests on 64-bit Arm in emulation, half an hour: needs De
 test-ray: $(VENV)/.ray ## replicas and data sets on a Ray cluster of this machine, three minutes
 	@$(BIN)/pytest -q -n 0 tests/integrations/test_ray.py
 
-dist: $(READY) ## both wheels and each `pip install` of a page, in empty environments: README's first lines run there, outside of the tree
+dist: $(READY) ## both wheels, and each `pip install` of a page, in empty environments: README's first lines run there, and blocks of Ray
 	@rm -rf build/dist && $(BIN)/python -m pip wheel --quiet --quiet --disable-pip-version-check --no-deps --wheel-dir build/dist ./runtime .
 	@$(PYTHON) -m venv build/dist/venv && $(PYTHON) -m venv build/dist/runtime
 	@$(BIN)/python tests/blocks.py install build/dist/venv
@@ -86,8 +86,8 @@ format: $(READY) ## rewrite the files as ruff would have them
 docs: $(VENV)/.docs ## the site of docs/, into build/site; its links are checked, and a warning is an error
 	@$(BIN)/python docs/versions.py $(SITE)
 
-docs-links: $(VENV)/.docs ## the site's links to elsewhere: needs the network
-	@$(BIN)/sphinx-build -q -b linkcheck -d build/doctrees docs build/links
+docs-links: $(VENV)/.docs ## the site's links to elsewhere: needs the network, and says so without one
+	@$(BIN)/python docs/links.py
 
 docs-test: $(READY) ## every block of README and docs, and every notebook
 	@$(BIN)/python tests/blocks.py

@@ -1,4 +1,4 @@
-"""Rows of the same keys as text in aligned columns, or as JSON."""
+"""Rows of the same keys as text: in aligned columns, in cells of CSV, and anything in JSON."""
 
 from __future__ import annotations
 
@@ -104,6 +104,32 @@ FORMULA = re.compile(r"'*[=+\-@\t\r]")
 NUMBERS = re.compile(r"[-+]?(\d[\d_]*\.?\d*(e[-+]?\d+)?|inf|nan)|[-\dx,]+", re.IGNORECASE)
 
 
+def json_text(
+    value: object, indent: int | None = None, default: Callable[[Any], Any] | None = None
+) -> str:
+    """JSON of a value, null for NaN and infinities, which JSON has no words for.
+
+    Args:
+        value: what `json` takes.
+        indent: of nested values; None: all on a line.
+        default: what stands for what `json` does not take.
+
+    """
+    rest = None if default is None else lambda other: finite(default(other))
+    return json.dumps(finite(value), indent=indent, default=rest, allow_nan=False)
+
+
+def finite(value: Any) -> Any:
+    """A value of lists and mappings, None for each of its numbers that is not finite."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [*map(finite, value)]
+    return value
+
+
 def cell_len(cell: str) -> int:
     """The columns that a terminal takes for a text: two for each wide character."""
     if cell.isascii():
@@ -173,29 +199,3 @@ def pairs(values: Mapping[str, object], gap: str = ",") -> str:
 def several(number: int, noun: str) -> str:
     """`1 row`, `2 rows`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def json_text(
-    value: object, indent: int | None = None, default: Callable[[Any], Any] | None = None
-) -> str:
-    """JSON of a value that any reader takes: null for NaN and infinities, which it has no word for.
-
-    Args:
-        value: what `json` takes.
-        indent: of nested values; None: all on a line.
-        default: what stands for what `json` does not take.
-
-    """
-    rest = None if default is None else lambda other: finite(default(other))
-    return json.dumps(finite(value), indent=indent, default=rest, allow_nan=False)
-
-
-def finite(value: Any) -> Any:
-    """A value of lists and mappings, None for each of its numbers that is not finite."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [*map(finite, value)]
-    return value

@@ -157,3 +157,28 @@ def test_a_page_that_not_everybody_can_read_is_a_fault(
     assert [line.split(": ")[1] for line in told] == ["color-contrast", "image-alt", "image-alt"]
     assert told[0].startswith(f"{page}, dark, 1280 pixels: color-contrast: ")
     assert told[0].endswith(": <h1>title</h1>")
+
+
+SILENT = "Max retries exceeded (Caused by NameResolutionError(...))"
+
+
+@pytest.mark.parametrize(
+    ("links", "said", "code"),
+    [
+        ([("broken", SILENT), ("broken", SILENT)], "no network: none of 2 links", 2),
+        ([("working", ""), ("redirected", "to b")], "2 of 2 links to elsewhere answer", 0),
+        ([("broken", "404"), ("working", "")], "a.md:3: https://b/0: 404\n1 of 2 links", 1),
+        ([("broken", SILENT), ("working", "")], "0 are broken, 1 cannot be reached", 1),
+        ([("local", ""), ("unchecked", "")], "0 of 0 links", 0),
+    ],
+)
+def test_links_to_elsewhere_are_told_from_a_network_that_is_not_there(
+    module: Callable[[str], ModuleType], links: list[tuple[str, str]], said: str, code: int
+) -> None:
+    rows = [
+        {"filename": "a.md", "lineno": 3, "uri": f"https://b/{i}", "status": status, "info": info}
+        for i, (status, info) in enumerate(links)
+    ]
+    text, exit_code = module("links").told(rows)
+    assert said in text
+    assert exit_code == code
