@@ -33,7 +33,6 @@ from bucketize.runtime.thread_pool import MOST_THREADS, check_threads
 EXECUTORS = ("auto", "graph", "vm")
 MUCH, LITTLE = 2, 8 << 20
 """Weights may be packed so many times as large, or so many bytes larger, without a word."""
-SHOWN = 3  # illegal clones that a warning names
 LOGGER = logging.getLogger("bucketize")
 
 
@@ -75,8 +74,8 @@ def compile(  # noqa: PLR0913  options by name
             their lengths, on its bucket, on threads, or whether it is padded or packed. Sums have
             one order, and convolutions one algorithm for all sizes; `log` is left out, whose
             schedules were chosen among others.
-        progress: told what is being worked on, how many are done (functions, then kernels), and of
-            how many; True shows a bar on stderr.
+        progress: told what is being worked on, how many are done (functions, kernels, then
+            plans), and of how many; True shows a bar on stderr.
 
     Returns:
         The executable; its `counts` say how many workloads the log served.
@@ -133,11 +132,10 @@ def _warn_of_illegal(program: Program) -> None:
     """Name the clones, as far as they are decided, that refuse every run."""
     refusals = {n: r.refusal for n, r in program.routines.made().items() if r.refusal}
     if refusals:
-        named = ", ".join([*list(refusals)[:SHOWN], *(["..."] if len(refusals) > SHOWN else [])])
-        reason = next(iter(refusals.values()))
         warn(
-            f"{len(refusals)} of {len(program.clones)} clones are not legal and refuse every run "
-            f"({named}): {reason}"
+            f"{len(refusals)} of {len(program.clones)} clones refuse every run: "
+            f"{next(iter(refusals.values()))}; bounds (bounds={{...}}, --dim SYMBOL=LO..HI) leave "
+            f"such sizes out, and extents that have to be equal want one symbol"
         )
 
 

@@ -20,6 +20,8 @@ class BucketizeError(Exception):
 
     notes: tuple[str, ...] = ()
     """What `add_note` added, inner layers first."""
+    origin: tuple[str, ...] = ()
+    """The nodes of the model that it is about, where they are known."""
 
     @property
     def message(self) -> str:

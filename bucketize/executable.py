@@ -190,7 +190,8 @@ class Executable:
         has no gaps and shares no memory with an input; else results are copied there.
 
         Args:
-            outputs: for each of `outputs` an array of its shape and dtype, or None for a new one.
+            outputs: for each of `outputs` an array of its shape and dtype, or None for a new one;
+                no two share memory.
             *arrays: as of `run`.
             **named: as of `run`.
 
@@ -198,7 +199,8 @@ class Executable:
             The arrays, in the order of `outputs`.
 
         Raises:
-            ArgumentError: no list of arrays, or one that may not be written to.
+            ArgumentError: no list of arrays, one that may not be written to, or two that share
+                memory.
             ShapeError: an array of another shape or dtype than its result, or as of `run`.
 
         """

@@ -143,6 +143,7 @@ class Builder:
             types = infer(op, [a.type for a in args], full)
         except BucketizeError as e:
             e.add_note(f"in {op.name}({', '.join(str(a.type) for a in args)}){_shown(full)}")
+            e.origin = e.origin or self.origin
             raise
         outs = tuple(Var(str(len(self.body)), t) for t in types)
         self.body.append(Binding(outs, op, args, full, self.origin))

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from bucketize.errors import ArgumentError, BucketizeError, unknown_name
+from bucketize.errors import ArgumentError, BucketizeError, TypeRelError, unknown_name
 from bucketize.html import html_heading, html_lines, html_table
 from bucketize.ir.build import illegal
 from bucketize.ir.call import check_calls
@@ -182,11 +182,14 @@ def _facts(clone: Clone) -> list[str]:
 
 def refusing(module: Module, name: str, error: BucketizeError) -> Function | None:
     """The clone whose types do not fit, as one that refuses every run; None if it is no clone."""
-    error.add_note(f"in {name}: if the model is not legal at these sizes, bound its symbols")
     clone = module.clones.get(name)
     if clone is None or clone.origin is None:
+        error.add_note(f"in {name}: if the model is not legal at these sizes, bound its symbols")
         return None
-    return replace(illegal(clone.origin, error), name=name)
+    nodes = ", ".join(map(repr, error.origin))
+    where = f"in node {nodes}" if nodes else ", ".join(error.notes[:1])
+    reason = TypeRelError(f"{name} is not legal: {error.message}{where and ', ' + where}")
+    return replace(illegal(clone.origin, reason), name=name)
 
 
 def check_module(given: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -270,12 +269,11 @@ def is_known(workload: Workload, sizes: Sizes) -> bool:
 
 
 def is_legal(workload: Workload, sizes: Sizes) -> bool:
-    """Whether all shapes of a workload have a value at sizes that tell them."""
+    """Whether all extents of a workload have a value, none below 0, at sizes that tell them."""
     try:
-        deque((evaluate(dim, sizes) for dim in _dims(workload)), maxlen=0)
+        return all(evaluate(dim, sizes) >= 0 for dim in _dims(workload))
     except TypeRelError:
         return False
-    return True
 
 
 def is_shaped(workload: Workload) -> bool:

@@ -44,6 +44,8 @@ Bounds: TypeAlias = Mapping[str, Range]
 
 OPEN: tuple[int, int | None] = (0, None)
 """The bounds of a symbol that nobody gave any: a batch or a past may be empty."""
+TRIED = 1 << 12
+"""Sizes of a symbol, until one is found that the model takes: images of the largest windows."""
 BOUNDS = "bucketize.bounds"  # in a model's metadata: {"N": [1, 32]}, inclusive, as JSON
 
 
@@ -63,7 +65,7 @@ def from_onnx(
         model: a path, bytes, or a ModelProto.
         bounds: inclusive, by symbol: `{"N": (1, 32)}`; None as the upper one is no bound, and
             `(8, 512, 8)` are multiples of 8. They go before those that `to_onnx` left in the model;
-            a symbol without any begins at 0.
+            a symbol without any begins at 0, or at the first size that the model's windows take.
         precision: of convolutions: "exact" keeps to kernels that add up the products of the
             definition.
         weights: of products where a factor is a known matrix: "bfloat16" and "int8" round it, and
@@ -100,17 +102,28 @@ def from_onnx(
 
 
 def _begun(main: Function, relied: Iterable[Assumption], bounds: Bounds) -> Function:
-    """The function, whose open symbols begin at 1 where the types rely on more than 0: windows do.
+    """The function, whose open symbols begin where the types rely on more than 0: windows do.
 
-    Types know more of what is never empty, and 0 would be refused all the same. Those that were
-    given `bounds` keep them.
+    Types know more of what is never empty, and the sizes below would be refused all the same. Those
+    that were given `bounds` keep them.
     """
-    least: dict[str, Dim] = {}
+    least: dict[str, int] = {}
     for relation, a, b in relied:
         match list(symbols(excess := a - b)):
             case [Symbol(name, 0, None)] if relation == ">=" and name not in bounds:
-                least |= {name: Symbol(name, 1)} if _is_negative(excess, {name: 0}) else {}
-    return specialise(main, least) if least else main
+                least[name] = _first(excess, name, least.get(name, 0))
+    own = main.symbols()
+    begun = {name: own[name].within(size, None) for name, size in least.items() if size}
+    return specialise(main, begun) if begun else main
+
+
+def _first(excess: Dim, name: str, size: int) -> int:
+    """The first size of a symbol, from `size` on, at which a dim is not negative.
+
+    If none is found that is `size`, or 1 rather than 0.
+    """
+    fit = (n for n in range(size, size + TRIED) if not _is_negative(excess, {name: n}))
+    return next(fit, max(size, 1))
 
 
 def _is_negative(dim: Dim, sizes: Sizes) -> bool:

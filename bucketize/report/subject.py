@@ -14,14 +14,14 @@ from bucketize.dispatch.bucket import Bucket, held
 from bucketize.errors import NoBucketError, ShapeError, TypeRelError
 from bucketize.executable import Executable
 from bucketize.inspect.predict import Prediction, predictions
+from bucketize.ir.relation import broken
 from bucketize.kernel.typical import between
 from bucketize.partition.partition import requests_of
-from bucketize.program.instruction import RunSegment, Segment
+from bucketize.program.instruction import RunSegment
 from bucketize.program.path import way
 from bucketize.program.program import Program
-from bucketize.program.relation import broken, relations
 from bucketize.traffic.value import Traffic
-from bucketize.types import Assumption, Sizes, Symbol
+from bucketize.types import Sizes, Symbol
 from bucketize.warm_up import in_order, rising_sizes
 
 CLONES = 256
@@ -40,7 +40,6 @@ class ReportSubject:
     traffic: Traffic | None = None
     given: Sequence[Mapping[str, int]] = field(default_factory=tuple)
     """Sizes that were asked for; none: one is chosen."""
-    _asked: dict[Segment, list[Assumption]] = field(default_factory=dict)
 
     @property
     def program(self) -> Program:
@@ -149,18 +148,13 @@ class ReportSubject:
     def _is_legal(self, sizes: Sizes) -> bool:
         """Whether what the types leave to run time holds at these sizes."""
         with suppress(*REFUSALS):
-            steps = [(step, at) for step, at, _ in way(self.program, "main", sizes)]
+            steps = [(step.instruction, step.sizes) for step in way(self.program, "main", sizes)]
             return not any(
-                broken(self._relations(step.segment), at)
-                for step, at in steps
-                if isinstance(step, RunSegment) and at.keys() >= {*step.segment.symbols}
+                broken(each.segment.relations, at)
+                for each, at in steps
+                if isinstance(each, RunSegment) and at.keys() >= {*each.segment.symbols}
             )
         return False
-
-    def _relations(self, segment: Segment) -> list[Assumption]:
-        if segment not in self._asked:
-            self._asked[segment] = relations(segment.fn)
-        return self._asked[segment]
 
     def grid(self, name: str, base: Sizes, count: int = SIZES) -> list[Sizes]:
         """Sizes that differ by one symbol, geometrically between its ends."""

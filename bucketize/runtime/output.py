@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,8 @@ def placed(
 ) -> dict[int, Array]:
     """The arrays that kernels can write results to, by the numbers of these.
 
-    Not those of another shape or dtype, with gaps, or that share memory with an input or with each
-    other: kernels read while they write.
+    Not those of another shape or dtype, with gaps, or that share memory with an input: kernels read
+    while they write.
 
     Args:
         into: of the outputs of a call.
@@ -33,10 +34,9 @@ def placed(
     for array, number in zip(into, numbers, strict=True):
         if array is None or number in places or (array.shape, array.dtype) != results[number]:
             continue
-        others = (*_arrays(inputs), *places.values())
         if not (array.flags.c_contiguous and array.flags.aligned):
             continue
-        if not any(np.may_share_memory(array, other) for other in others):
+        if not any(np.may_share_memory(array, other) for other in _arrays(inputs)):
             places[number] = array
     return places
 
@@ -50,7 +50,10 @@ def _arrays(values: Sequence[Value]) -> Iterator[Array]:
 
 
 def checked(names: Sequence[str], into: Sequence[Array | None]) -> Sequence[Array | None]:
-    """Arrays for all outputs, or None; ArgumentError for what is none, or may not be written to."""
+    """Arrays for all outputs, or None.
+
+    ArgumentError for what is none, may not be written to, or shares memory with another's.
+    """
     if isinstance(into, np.ndarray) or len(into) != len(names):
         got = "an array" if isinstance(into, np.ndarray) else len(into)
         raise ArgumentError(f"expected a list of arrays for {', '.join(names)}, got {got}")
@@ -59,6 +62,10 @@ def checked(names: Sequence[str], into: Sequence[Array | None]) -> Sequence[Arra
             raise ArgumentError(f"output {name!r}: expected an array, got {type(array).__name__}")
         if array is not None and not array.flags.writeable:
             raise ArgumentError(f"output {name!r}: the array may not be written to")
+    given = [(name, a) for name, a in zip(names, into, strict=True) if a is not None]
+    for (one, a), (other, b) in combinations(given, 2):
+        if np.shares_memory(a, b):
+            raise ArgumentError(f"outputs {one!r} and {other!r}: their arrays share memory")
     return into
 
 

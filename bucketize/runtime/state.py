@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 
 from bucketize.call import check_memory
 from bucketize.errors import BucketizeError, ShapeError
-from bucketize.ir import specialise
+from bucketize.ir import Function, specialise
+from bucketize.ir.relation import broken, extents, relied_on
 from bucketize.kernel.work import FORK
 from bucketize.link.block import (
     BASE,
@@ -30,9 +32,9 @@ from bucketize.link.memory import Lent, address, contiguous, empty_result
 from bucketize.link.plan import FAILURES, Result
 from bucketize.link.table import block, rows_of
 from bucketize.op import Array
-from bucketize.program.instruction import Segment
-from bucketize.program.relation import broken, extents, relied_on
+from bucketize.program.instruction import UNNAMED, Segment
 from bucketize.runtime.thread_pool import TEAM, Run
+from bucketize.types import Symbol
 
 SCRATCH = ("offsets", "strides", "live", "sizes")
 """What a fill notes of each tensor."""
@@ -163,7 +165,8 @@ class State:
         """Raise what the types say of these sizes; they are inferred again for the words of it."""
         status = self.fill_word[FILL.status]
         fn = self.segment.fn
-        shown = ", ".join(f"{n}={s}" for n, s in sizes.items()) or "the sizes of the types"
+        pairs = ", ".join(f"{_symbol(fn, n)}={s}" for n, s in sizes.items())
+        shown = pairs or "the sizes of the types"
         relied = negative = ""
         if status == RELATION:
             relied = broken(relied_on(fn), sizes)
@@ -291,6 +294,18 @@ class State:
 
 
 RELATION = FAILURES.index("a relation does not hold")
+
+
+def _symbol(fn: Function, name: str) -> str:
+    """A symbol as errors tell it: an extent of no name by the first node that it is met at."""
+    if re.fullmatch(rf"{UNNAMED}\d+", name):
+        for b in fn.body:
+            each = [*((v, "the result") for v in b.outs), *((v, "an operand") for v in b.args)]
+            for var, what in each:
+                if b.origin and Symbol(name) in var.type.axes:
+                    axis = var.type.axes.index(Symbol(name))
+                    return f"axis {axis} of {what} of {'+'.join(b.origin)!r}"
+    return name
 
 
 def _as_shape_error(error: BucketizeError) -> ShapeError:

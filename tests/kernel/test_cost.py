@@ -33,7 +33,7 @@ from bucketize.kernel.template import TEMPLATES, Implementation, Template
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.typical import Box, TypicalPoints, between, points, slices
 from bucketize.kernel.workload import Workload
-from bucketize.lower.cost import _cheapest, default_of, defaults_of, selects_of
+from bucketize.lower.cost import _cheapest, default_of, defaults_of, is_legal, selects_of
 from bucketize.machine.host import host
 from bucketize.machine.speed import TYPICAL
 from bucketize.machine.target import Target
@@ -78,6 +78,17 @@ def test_what_a_kernel_takes_is_positive_and_does_not_fall_as_extents_grow(load:
             for times in (2, 9):
                 more = seconds(load, way, sizes | {name: times * SIZE}, TARGET)
                 assert more >= taken, f"{way}: {name}={times * SIZE}"
+
+
+@pytest.mark.parametrize("load", WORKLOADS)
+def test_a_kernel_without_elements_takes_a_number_of_seconds(load: Workload) -> None:
+    """Of whichever extent there is none; numpy's warnings are errors."""
+    sizes = sizes_of(load)
+    for way in ways(load)[:3]:
+        for gone in (sizes, *([name] for name in sizes)):
+            at = sizes | dict.fromkeys(gone, 0)
+            if is_legal(load, at):
+                assert 0 < seconds(load, way, at, TARGET) < math.inf, f"{way}: no {gone}"
 
 
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)

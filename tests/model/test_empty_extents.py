@@ -68,24 +68,42 @@ def test_bounds_from_0_on_leave_and_come_back() -> None:
     assert back.main.symbols() == {"B": Symbol("B", 0, 9), "P": Symbol("P"), "S": Symbol("S", 1)}
 
 
-def test_what_windows_refuse_at_0_begins_at_1() -> None:
+def test_what_windows_refuse_begins_where_they_fit() -> None:
     graph = (
         "(float[N, 3, H, W] x) => (float[N, 4, Y, X] y) "
         f"<float[4, 3, 3, 3] w = {{{', '.join(['1'] * 108)}}}> {{ y = Conv (x, w) }}"
     )
     symbols = imported(graph).main.symbols()
-    assert symbols == {"N": Symbol("N"), "H": Symbol("H", 1), "W": Symbol("W", 1)}
+    assert symbols == {"N": Symbol("N"), "H": Symbol("H", 3), "W": Symbol("W", 3)}
     assert imported(graph, H=(0, None)).main.symbols()["H"] == Symbol("H", 0)
+
+
+def test_windows_over_windows_leave_no_clone_that_refuses_every_run() -> None:
+    """Of 7, then of 2 in steps of 2, twice; behind buckets no warning, an error here, is given."""
+    graph = (
+        "(float[1, 1, H, 12] x) => (float[1, 1, Y, 1] y) "
+        "{ a = AveragePool <kernel_shape = [7, 1]> (x) "
+        "b = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (a) "
+        "y = MaxPool <kernel_shape = [2, 6], strides = [2, 1]> (b) }"
+    )
+    mod = imported(graph)
+    assert mod.main.symbols() == {"H": Symbol("H", 10)}
+    mod = bucketize.dispatch(mod, log_dispatcher)
+    assert next(iter(mod.clones)) == "main[H=10..15]"
+    exe = bucketize.compile(mod)
+    (y,) = exe.run(floats(1, 1, 10, 12))
+    assert y.shape == (1, 1, 1, 1)
+    with pytest.raises(ShapeError, match=r"expected H in \[10, \.\.\.\], got 9"):
+        exe.run(floats(1, 1, 9, 12))
 
 
 def test_what_another_symbol_has_no_part_in_is_judged_by_the_one() -> None:
     n, m = Symbol("N"), Symbol("M")
     x = Var("x", tensor("float32", n, m))
     main = Builder().function("main", [x], [x])
-    kept, begun = (_begun(main, [(">=", m + n, m + to)], {}) for to in (n // 2, n // 2 + 1))
-    assert kept.symbols()["N"].lo == 0  # 0 of 0 is enough
-    assert begun.symbols()["N"].lo == 1
-    assert begun.symbols()["M"].lo == 0
+    for to, first in ((n // 2, 0), (n // 2 + 1, 1), (n // 2 + 9, 17), (2 * n + 1, 1)):
+        begun = _begun(main, [(">=", m + n, m + to)], {}).symbols()  # 0 of 0 is enough; none is
+        assert (begun["N"].lo, begun["M"].lo) == (first, 0)
 
 
 def test_what_only_a_branch_relies_on_bounds_no_symbol() -> None:

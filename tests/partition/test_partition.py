@@ -70,6 +70,13 @@ def test_a_clone_takes_what_its_kernels_do(threads: int) -> None:
     assert (its.least <= its.seconds[0]).all()
 
 
+def test_sizes_without_elements_cost_what_those_of_one_do() -> None:
+    """Their products are no 0 / 0, of which numpy warns, and by which chance decides."""
+    columns = partition(mlp(N=(0, 2)), traffic(range(3)), target=TARGET).by_size
+    assert columns["N"].tolist() == [0, 1, 2]
+    assert (columns["oracle_s"] > 0).all()
+
+
 def any_kernel() -> tuple[Workload, Implementation]:
     """One without weights."""
     target = named(TARGET)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx_model import parse
 
 import bucketize
 from bucketize import ops
@@ -187,11 +188,11 @@ def test_a_bucket_where_the_model_is_not_legal_names_the_clone() -> None:
     x = Var("x", tensor("float32", 1, 3, Symbol("H"), 8))
     b = Builder()
     fn = b.function("main", [x], [b.emit(ops.conv2d, x, weight(4, 3, 3, 3))])
-    mod = dispatch(Module({"main": fn}), lambda _: {"x": {2: [(1, 2), (2, None)]}})
-    with pytest.warns(BucketizeWarning, match=r"^1 of 2 clones are not legal .*main\[H=1\]\): "):
+    mod = dispatch(Module({"main": fn}), lambda _: [{"H": (1, 2)}, {"H": (2, None)}])
+    with pytest.warns(BucketizeWarning, match=r"^1 of 2 clones refuse every run: main\[H=1\] is"):
         exe = bucketize.compile(mod)
     same(exe, random(1, 3, 5, 8))
-    wanted = r"a window of 3(.|\n)*, in main\[H=1\]: if the model is not legal at these sizes"
+    wanted = r"^main\[H=1\] is not legal: a window of 3 .* over 1\+0\+0, in conv2d\(.*\)"
     for attempt in (lambda: exe.run(random(1, 3, 1, 8)), lambda: exe.explain(H=1)):
         with pytest.raises(TypeRelError, match=wanted):
             attempt()
@@ -222,11 +223,10 @@ def test_illegal_clones_are_named_in_one_warning() -> None:
     x = Var("x", tensor("float32", Symbol("N", 1, 8), 3, Symbol("H", 1, 8), 8))
     b = Builder()
     fn = b.function("main", [x], [b.emit(ops.conv2d, x, weight(4, 3, 3, 3))])
-    cuts = {"x": {0: [(n, n + 1) for n in range(1, 6)], 2: [(1, 2), (2, 6)]}}
+    heights = (1, 2), (2, 6)
+    cuts = [{"N": (n, n + 1), "H": height} for n in range(1, 6) for height in heights]
     mod = dispatch(Module({"main": fn}), lambda _: cuts)
-    told = (
-        r"5 of 10 clones .*\(main\[N=1,H=1\], .*, main\[N=3,H=1\], \.\.\.\): .*bound its symbols$"
-    )
+    told = r"5 of 10 clones refuse every run: main\[N=1,H=1\] is .* equal want one symbol$"
     with pytest.warns(BucketizeWarning, match=told) as warned:
         exe = bucketize.compile(mod)
     assert len(warned) == 1
@@ -238,7 +238,9 @@ def test_warming_up_finds_legal_sizes_and_goes_on_where_there_are_none() -> None
     x = Var("x", tensor("float32", 1, 3, Symbol("H", 1, 9), 8))
     b = Builder()
     fn = b.function("main", [x], [b.emit(ops.conv2d, x, weight(4, 3, 3, 3))])
-    exe = bucketize.compile(dispatch(Module({"main": fn}), lambda _: {"x": {2: [(1, 3), (3, 9)]}}))
+    exe = bucketize.compile(
+        dispatch(Module({"main": fn}), lambda _: [{"H": (1, 3)}, {"H": (3, 9)}])
+    )
     ran: list[tuple[int, ...]] = []
     run = exe._run
     exe._run = lambda name, inputs: ran.append(inputs[0].shape) or run(name, inputs)  # type: ignore[method-assign]
@@ -360,6 +362,23 @@ def test_a_branch_that_depends_on_values() -> None:
     same(exe, np.ones((3, 4), np.float32))
     same(exe, -np.ones((3, 4), np.float32))
     assert "a branch that depends on values" in str(exe.explain(N=3))
+
+
+def test_a_branch_that_sizes_decide_is_explained_and_predicted_as_it_is_taken() -> None:
+    graph = (
+        "(float[A, B] x) => (y) <int64 at0 = {0}, int64 at1 = {1}> "
+        "{ s = Shape(x) a = Gather(s, at0) b = Gather(s, at1) c = Greater(a, b) "
+        "h = If(c) <then_branch = t () => (float[A, B] u) { u = Softmax(x) }, "
+        "else_branch = e () => (float[A, B] v) { k = CumSum(x, at1) v = Neg(k) }> y = Relu(h) }"
+    )
+    exe = bucketize.compile(bucketize.from_onnx(parse(graph)))
+    for a, ops_ in ((3, ["greater", "softmax"]), (1, ["greater", "cumsum", "neg"])):
+        its = exe.explain(A=a, B=2)
+        assert [step["op"] for step in its.steps] == [*ops_, "relu"]
+        assert its.headline == f"A={a}, B=2: main (vm executor)"
+        assert len(its.seconds) == len(its.steps)
+        assert exe.memory(A=a, B=2).results == a * 2 * 4
+        same(exe, random(a, 2))
 
 
 def test_calls_between_functions() -> None:
@@ -679,7 +698,7 @@ def test_a_bucket_that_no_size_of_is_legal_compiles_and_refuses() -> None:
     tail = b.emit(ops.pad, x, pads=((-4, 0), (0, 0)))
     fn = b.function("main", [x], [b.emit(ops.matmul, tail, weight(12, 5))])
     exe = bucketize.compile(
-        dispatch(Module({"main": fn}), lambda _: {"x": {0: [(1, 3), (3, None)]}})
+        dispatch(Module({"main": fn}), lambda _: [{"N": (1, 3)}, {"N": (3, None)}])
     )
     same(exe, random(7, 12))
     with pytest.raises(ShapeError, match="cut more than there is"):
@@ -745,6 +764,32 @@ def test_extents_that_a_tensor_tells_are_read_and_the_op_runs_natively() -> None
     assert "at N=3, any1=2, any2=4" in e.value.notes
     with pytest.raises(ShapeError, match=r"in dyn.broadcast_to: a negative extent in \[-3, 4\]"):
         exe.run(random(3, 1), np.array([-3, 4]), np.array([1, 1]))
+
+
+@pytest.mark.parametrize(
+    ("graph", "inputs", "told"),
+    [
+        (
+            "(int64[2] s, float[1] v) => (y) { [grown] a = Expand(v, s) y = Relu(a) }",
+            [np.array([1 << 31, 1 << 30]), random(1)],
+            "at axis 0 of the result of 'grown'=2147483648, axis 1 of the result of "
+            "'grown'=1073741824: a tensor is too large",
+        ),
+        (
+            "(float[N] x, float[C] y) => (z) "
+            "{ p = NonZero(x) q = Cast<to = 1>(p) [sum] z = Add(q, y) }",
+            [random(6), random(4)],
+            "at C=4, axis 1 of an operand of 'q+sum'=6",
+        ),
+    ],
+)
+def test_extents_without_names_are_told_by_a_node_and_an_axis(
+    graph: str, inputs: list[np.ndarray], told: str
+) -> None:
+    exe = bucketize.compile(bucketize.from_onnx(parse(graph)))
+    with pytest.raises(BucketizeError) as e:
+        exe.run(*inputs)
+    assert told in (e.value.message, *e.value.notes)
 
 
 def test_contexts_of_one_executable_run_side_by_side() -> None:

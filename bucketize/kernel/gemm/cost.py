@@ -247,10 +247,13 @@ class ProductCost:
         return seconds[np.argsort(np.concatenate([places for _, places in pairs]))]
 
     def products(self, at: Extents, cold_bytes: int) -> Iterator[tuple[Product, list[int]]]:
-        """Products of the same columns and depth, each with the points where it is."""
-        rows, batch, *fixed = (
-            at(d).tolist() for d in (self.rows, self.batch, self.columns, self.depth, self.a_step)
-        )
+        """Products of the same columns and depth, each with the points where it is.
+
+        What has no elements is taken for one.
+        """
+        extents = self.rows, self.batch, self.columns, self.depth
+        rows, batch, *fixed = (np.maximum(at(d), 1).tolist() for d in extents)
+        fixed.append(at(self.a_step).tolist())
         alike: dict[tuple[int, ...], list[int]] = {}
         for i, key in enumerate(zip(*fixed, strict=True)):
             alike.setdefault(key, []).append(i)

@@ -6,7 +6,9 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from bucketize.errors import TypeRelError
-from bucketize.ir import FUSED, STRUCTURAL, Binding, Function, infer, refine
+from bucketize.ir.build import infer, refine
+from bucketize.ir.core import Binding, Function
+from bucketize.ir.structure import FUSED, STRUCTURAL
 from bucketize.types import Assumption, assumptions, evaluate, extremes
 
 
