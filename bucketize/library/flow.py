@@ -230,7 +230,10 @@ class Flow:
         scope.sizes.update({s.name: self.n_sizes + k for k, s in enumerate(i.symbols)})
         self.n_sizes += len(i.symbols)
         numbers = tuple(scope.sizes[s.name] for s in i.symbols)
-        text = f"in {i.op}: no extent can be %lld"
+        is_extent = all(s.lo == 0 for s in i.symbols)
+        text = f"in {i.op}: no extent can be %lld" if is_extent else 0
+        if i.atom.type.dtype != np.int64:
+            raise ProgramError(f"a library reads sizes of int64, not of {i.atom.type} ({i.op})")
         self._step(KIND.read, self._place(scope, i.atom), numbers, len(numbers), text)
 
     def _call(self, i: Call, scope: _Scope) -> None:

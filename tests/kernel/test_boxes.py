@@ -114,7 +114,7 @@ def test_known_limits_bound_the_room() -> None:
         y = out.emit(ops.non_max_suppression, boxes, scores, *limits)
         lowered = bound_rows(out.function("main", (boxes, scores), [y]))
         kept, cut = lowered.body
-        assert (kept.op, cut.op) == (ops.kept_boxes, ops.first_rows)
+        assert (kept.op, cut.op) == (ops.kept_boxes, ops.dyn_first_rows)
         assert str(kept.outs[0].type) == f"int64[{rows}, 3]"
         assert bound_rows(lowered) is lowered
 
@@ -128,13 +128,3 @@ def test_boxes_of_other_dtypes_are_computed_on_the_host() -> None:
     inputs = [x.astype(np.float64) for x in drawn("any", 1, 1, 40)]
     got, want = bucketize.compile(module).run(*inputs), evaluate_module(module, *inputs)
     np.testing.assert_array_equal(got[0], want[0])
-
-
-@pytest.mark.parametrize("shapes", [((N,), ()), ((), ()), ((N, 4), (1,))])
-def test_rows_are_those_of_a_tensor(shapes: Any) -> None:
-    x, count = (tensor("int64", *shape) for shape in shapes)
-    if len(shapes[0]) and not shapes[1]:
-        assert str(infer(ops.first_rows, [x, count], {})[0]) == "int64[?]"
-        return
-    with pytest.raises(TypeRelError, match="rows and a scalar, got ranks"):
-        infer(ops.first_rows, [x, count], {})

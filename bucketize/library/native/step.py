@@ -186,11 +186,11 @@ def shaped(context: CONTEXT, step: STEP):
 
 
 def sizes_read(context: CONTEXT, step: STEP):
-    """Learn sizes from the elements of a tensor."""
+    """Learn sizes from the elements of a tensor; with a text for it, none that is no extent."""
     held: HELD = context.held + WORD * len(HELD) * step.a
     numbers, elements, sizes = base() + step.b, held.at, context.sizes
     for i in range(step.c):
-        if elements[i] < 0 or elements[i] >= LARGEST:
+        if step.d != 0 and (elements[i] < 0 or elements[i] >= LARGEST):
             return failed(context, SHAPE, step.d, elements[i], 0)
         sizes[numbers[i]] = elements[i]
     return OK

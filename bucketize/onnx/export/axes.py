@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bucketize.onnx.export.rule import ExportSite, exports
 from bucketize.ops.dyn import axes as d
-from bucketize.ops.selection import first_rows, kept_boxes, non_max_suppression, unique
+from bucketize.ops.dyn.shape import dyn_first_rows
+from bucketize.ops.selection import kept_boxes, non_max_suppression, unique
 
 
 @exports(d.dyn_cumsum)
@@ -51,7 +52,7 @@ def _kept_boxes(s: ExportSite) -> tuple[str, str]:
     return s.node("Pad", rows, pads), count
 
 
-@exports(first_rows)
+@exports(dyn_first_rows)
 def _first_rows(s: ExportSite) -> str:
     zero = s.integers(0)
     return s.node("Slice", s[0], zero, s.node("Unsqueeze", s[1], zero), zero)

@@ -36,6 +36,7 @@ from bucketize.types.number import kind_of
 __all__ = [
     "dyn_arange",
     "dyn_broadcast_to",
+    "dyn_first_rows",
     "dyn_full",
     "dyn_pad",
     "dyn_reshape",
@@ -157,6 +158,14 @@ def dyn_strided_slice(
         return (ANY,) * len(x)
     steps = tuple(s if isinstance(s, int) else ANY for s in listed[2])
     return {"begin": begin, "end": end, "strides": steps, "axes": front}
+
+
+@dynamic(
+    strided_slice, extents=1, example="float32[N, C], int64[] = 0; int64[N], int64[] = N"
+)
+def dyn_first_rows(_x: Shape, count: Dim | Shape) -> Attrs:
+    """The first rows of `x`, as many as `count` holds: without what is left of a room for all."""
+    return {"begin": (0,), "end": (lone("count", count),), "strides": (1,), "axes": (0,)}
 
 
 def _pads(rank: int, pads: Shape, axes: Shape) -> Pads:
