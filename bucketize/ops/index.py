@@ -10,7 +10,7 @@ import numpy as np
 from bucketize.errors import TypeRelError, UnknownRankError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Movement, Padding, by_dims, op
 from bucketize.ops.rules import check_axes, check_word, same, unsafe
-from bucketize.types import ANY, Dim, Shape, TensorType, meet, rely_on_least
+from bucketize.types import ANY, Dim, Shape, TensorType, meet, product, rely_on_least
 
 __all__ = [
     "compress",
@@ -18,6 +18,7 @@ __all__ = [
     "gather_elements",
     "gather_nd",
     "nonzero",
+    "nonzero_rows",
     "scatter_elements",
     "scatter_nd",
     "tensor_scatter",
@@ -322,6 +323,23 @@ def tensor_scatter(x: Array, update: Array, start: Array, *, axis: int, circular
 def nonzero(x: Array) -> Array:
     """The indices of the elements that are not zero, one column for each."""
     return np.stack(np.nonzero(np.atleast_1d(x)))[: x.ndim].astype(np.int64)
+
+
+@op(
+    results=2,
+    shape=lambda x: ((product(x), len(x)), ()),
+    dtype=lambda _: (np.dtype(np.int64),) * 2,
+    padding=unsafe,
+    example="float32[N, C]; bool[N]; int64[N, 1, 2] in [0, 2)",
+)
+def nonzero_rows(x: Array) -> tuple[Array, Array]:
+    """A row of indices of each element that is not zero, and how many there are.
+
+    There is room for all of `x`; the rows that are left over hold 0.
+    """
+    rows, places = np.zeros((x.size, x.ndim), np.int64), np.argwhere(x)
+    rows[: len(places)] = places
+    return rows, np.array(len(places))
 
 
 def _compress_shape(x: Shape, mask: Shape, *, axis: int) -> Shape:
