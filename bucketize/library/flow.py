@@ -61,15 +61,15 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class _Scope:
+class _Frame:
     """What a call of a routine knows of its variables and symbols, by number."""
 
     routine: Routine
     slots: dict[Atom, int]
     sizes: dict[str, int] = field(default_factory=dict)
 
-    def inside(self) -> _Scope:
-        """The scope of a block: sizes that it learns are its own."""
+    def inside(self) -> _Frame:
+        """The frame of a block: sizes that it learns are its own."""
         return replace(self, sizes=dict(self.sizes))
 
 
@@ -86,11 +86,11 @@ class Flow:
         main = program.decide("main")
         inputs = [self._slot(p.type) for p in main.params]
         outputs = [self._slot(r.type) for r in main.code.results]
-        self._code(main.code, self._scope(main, inputs), outputs)
+        self._code(main.code, self._frame(main, inputs), outputs)
         self._step(KIND.end)
         self.shapes = len(self.steps)
         """From which step on the shapes of outputs are told."""
-        self._shapes(main.code, self._scope(main, inputs), outputs)
+        self._shapes(main.code, self._frame(main, inputs), outputs)
         self._step(KIND.end)
 
     def segments(self) -> list[Segment]:
@@ -111,34 +111,34 @@ class Flow:
         self.slots.append(Slot(type_, constant))
         return len(self.slots) - 1
 
-    def _place(self, scope: _Scope, atom: Atom) -> int:
+    def _place(self, frame: _Frame, atom: Atom) -> int:
         """The slot of an atom."""
         if isinstance(atom, Const):
             key = id(atom.value)
             if key not in self._constants:
                 self._constants[key] = self._slot(atom.type, atom.value)
             return self._constants[key]
-        if atom not in scope.slots:
-            scope.slots[atom] = self._slot(atom.type)
-        return scope.slots[atom]
+        if atom not in frame.slots:
+            frame.slots[atom] = self._slot(atom.type)
+        return frame.slots[atom]
 
-    def _places(self, scope: _Scope, atoms: Sequence[Atom]) -> tuple[int, ...]:
-        return tuple(self._place(scope, a) for a in atoms)
+    def _places(self, frame: _Frame, atoms: Sequence[Atom]) -> tuple[int, ...]:
+        return tuple(self._place(frame, a) for a in atoms)
 
     def _copy(self, here: int, there: int) -> None:
         if here != there:
             self._step(KIND.copy, here, there)
 
-    def _scope(self, routine: Routine, inputs: Sequence[int]) -> _Scope:
-        """The scope of a call, whose inputs are held against their types."""
-        scope = _Scope(routine, dict(zip(routine.fn.params, inputs, strict=True)))
-        self._bind(scope, routine.params, inputs, "input")
-        return scope
+    def _frame(self, routine: Routine, inputs: Sequence[int]) -> _Frame:
+        """The frame of a call, whose inputs are held against their types."""
+        frame = _Frame(routine, dict(zip(routine.fn.params, inputs, strict=True)))
+        self._bind(frame, routine.params, inputs, "input")
+        return frame
 
     # Sizes.
 
     def _bind(
-        self, scope: _Scope, variables: Sequence[Var], slots: Sequence[int], what: str
+        self, frame: _Frame, variables: Sequence[Var], slots: Sequence[int], what: str
     ) -> None:
         """Hold tensors against types, and learn the sizes of symbols that are met first."""
         first: list[tuple[Any, ...]] = []
@@ -151,8 +151,8 @@ class Flow:
                     text = f"{where} %lld, got %lld"
                     later.append((slot, axis, -1, 0, dim, dim, 1, text, text))
                 elif isinstance(dim, Symbol):
-                    is_first = dim.name not in scope.sizes
-                    number = scope.sizes.setdefault(dim.name, self.n_sizes)
+                    is_first = dim.name not in frame.sizes
+                    number = frame.sizes.setdefault(dim.name, self.n_sizes)
                     self.n_sizes += is_first
                     texts = f"{dim.name}=%lld, got %lld", f"{dim.name} in {dim.range}, got %lld"
                     row = (slot, axis, number, int(is_first), dim.lo, _most(dim), dim.step)
@@ -163,92 +163,92 @@ class Flow:
                     derived.append(dim)
         if first:
             self._step(KIND.bind, tuple(first), len(first))
-        numbers = dict(zip(derived, self._sized(scope, derived), strict=True))
+        numbers = dict(zip(derived, self._sized(frame, derived), strict=True))
         rows = tuple((*row[:2], numbers.get(row[2], row[2]), *row[3:]) for row in later)
         if rows:
             self._step(KIND.bind, rows, len(rows))
 
-    def _sized(self, scope: _Scope, dims: Sequence[Dim]) -> Sequence[int]:
+    def _sized(self, frame: _Frame, dims: Sequence[Dim]) -> Sequence[int]:
         """The sizes, one behind the other, that dims have from here on; -1 of what is not told."""
         if not dims:
             return ()
-        told = tuple(d if _is_told(scope, d) else NOT_TOLD for d in dims)
-        variable = Var("", TensorType(np.dtype(np.int64), told))
+        dims = tuple(d if _is_told(frame, d) else NOT_TOLD for d in dims)
+        variable = Var("", TensorType(np.dtype(np.int64), dims))
         segment = Segment(Function("", (variable,), (), (variable,)), ())
         first, self.n_sizes = self.n_sizes, self.n_sizes + len(dims)
-        self._step(KIND.sizes, segment, first, _numbers(scope, segment))
+        self._step(KIND.sizes, segment, first, _numbers(frame, segment))
         return range(first, self.n_sizes)
 
-    def _shape(self, scope: _Scope, slot: int, dims: Sequence[Dim]) -> None:
+    def _shape(self, frame: _Frame, slot: int, dims: Sequence[Dim]) -> None:
         """Give a tensor a shape."""
         if dims:
-            self._step(KIND.shaped, slot, self._sized(scope, dims)[0])
+            self._step(KIND.shaped, slot, self._sized(frame, dims)[0])
 
-    def _shapes(self, code: Code, scope: _Scope, outputs: Sequence[int]) -> None:
+    def _shapes(self, code: Code, frame: _Frame, outputs: Sequence[int]) -> None:
         """Tell the shapes of outputs, as far as they follow from those of inputs."""
         match code.instructions:
             case (Decide() as i,) if code.results == i.outs:
-                self._decision(i, scope, lambda leaf: self._shapes(leaf, scope, outputs))
+                self._decision(i, frame, lambda leaf: self._shapes(leaf, frame, outputs))
             case (Call() as i,) if code.results == i.outs:
-                self._shapes_behind(i, scope, outputs)
+                self._shapes_behind(i, frame, outputs)
             case (Refuse() as i,):
-                self._refuse(i, scope)
+                self._refuse(i, frame)
             case _:
                 for result, slot in zip(code.results, outputs, strict=True):
-                    self._shape(scope, slot, result.type.shape)
+                    self._shape(frame, slot, result.type.shape)
 
-    def _shapes_behind(self, i: Call, scope: _Scope, outputs: Sequence[int]) -> None:
+    def _shapes_behind(self, i: Call, frame: _Frame, outputs: Sequence[int]) -> None:
         callee = self.program.decide(i.callee)
-        self._shapes(callee.code, self._scope(callee, self._places(scope, i.args)), outputs)
+        self._shapes(callee.code, self._frame(callee, self._places(frame, i.args)), outputs)
 
     # Instructions.
 
-    def _code(self, code: Code, scope: _Scope, into: Sequence[int]) -> None:
+    def _code(self, code: Code, frame: _Frame, into: Sequence[int]) -> None:
         """Run a block, whose results go to these slots."""
         straight = {o for i in code.instructions if not isinstance(i, Loop) for o in _outs(i)}
         for result, slot in zip(code.results, into, strict=True):
             if result in straight:
-                scope.slots.setdefault(result, slot)
-        self._instructions(code, scope)
+                frame.slots.setdefault(result, slot)
+        self._instructions(code, frame)
         for result, slot in zip(code.results, into, strict=True):
-            self._copy(self._place(scope, result), slot)
+            self._copy(self._place(frame, result), slot)
 
-    def _instructions(self, code: Code, scope: _Scope) -> None:
+    def _instructions(self, code: Code, frame: _Frame) -> None:
         for i in code.instructions:
-            FLOW[type(i)](self, i, scope)
+            FLOW[type(i)](self, i, frame)
 
-    def _run(self, i: RunSegment, scope: _Scope) -> None:
-        places = self._places(scope, i.args), self._places(scope, i.outs)
-        self._step(KIND.run, i.segment, *places, _numbers(scope, i.segment))
+    def _run(self, i: RunSegment, frame: _Frame) -> None:
+        places = self._places(frame, i.args), self._places(frame, i.outs)
+        self._step(KIND.run, i.segment, *places, _numbers(frame, i.segment))
 
-    def _compute(self, i: Compute, scope: _Scope) -> None:
-        name, op = scope.routine.name, i.binding.op.name
+    def _compute(self, i: Compute, frame: _Frame) -> None:
+        name, op = frame.routine.name, i.binding.op.name
         said = f"{name} is no native code alone (numpy computes {op}): no library has it"
         raise ProgramError(said)
 
-    def _read(self, i: ReadSizes, scope: _Scope) -> None:
-        scope.sizes.update({s.name: self.n_sizes + k for k, s in enumerate(i.symbols)})
+    def _read(self, i: ReadSizes, frame: _Frame) -> None:
+        frame.sizes.update({s.name: self.n_sizes + k for k, s in enumerate(i.symbols)})
         self.n_sizes += len(i.symbols)
-        numbers = tuple(scope.sizes[s.name] for s in i.symbols)
+        numbers = tuple(frame.sizes[s.name] for s in i.symbols)
         is_extent = all(s.lo == 0 for s in i.symbols)
         text = f"in {i.op}: no extent can be %lld" if is_extent else 0
         if i.atom.type.dtype != np.int64:
             raise ProgramError(f"a library reads sizes of int64, not of {i.atom.type} ({i.op})")
-        self._step(KIND.read, self._place(scope, i.atom), numbers, len(numbers), text)
+        self._step(KIND.read, self._place(frame, i.atom), numbers, len(numbers), text)
 
-    def _call(self, i: Call, scope: _Scope) -> None:
-        callee, outs = self.program.decide(i.callee), self._places(scope, i.outs)
-        self._code(callee.code, self._scope(callee, self._places(scope, i.args)), outs)
-        self._bind(scope, i.outs, outs, "result")
+    def _call(self, i: Call, frame: _Frame) -> None:
+        callee, outs = self.program.decide(i.callee), self._places(frame, i.outs)
+        self._code(callee.code, self._frame(callee, self._places(frame, i.args)), outs)
+        self._bind(frame, i.outs, outs, "result")
 
-    def _decide(self, i: Decide, scope: _Scope) -> None:
-        outs = self._places(scope, i.outs)
-        self._decision(i, scope, lambda leaf: self._code(leaf, scope.inside(), outs))
-        self._learn(i, scope)
+    def _decide(self, i: Decide, frame: _Frame) -> None:
+        outs = self._places(frame, i.outs)
+        self._decision(i, frame, lambda leaf: self._code(leaf, frame.inside(), outs))
+        self._learn(i, frame)
 
-    def _decision(self, i: Decide, scope: _Scope, behind: Callable[[Code], None]) -> None:
+    def _decision(self, i: Decide, frame: _Frame, behind: Callable[[Code], None]) -> None:
         nodes, labels, end = list(i.nodes), tuple(Label() for _ in range(len(i.leaves))), Label()
-        nodes[::4] = [scope.sizes[i.symbols[n]] for n in nodes[::4]]
+        nodes[::4] = [frame.sizes[i.symbols[n]] for n in nodes[::4]]
         self._step(KIND.decide, tuple(nodes), labels)
         for k, label in enumerate(labels):
             self._mark(label)
@@ -256,29 +256,29 @@ class Flow:
             self._step(KIND.jump, end)
         self._mark(end)
 
-    def _branch(self, i: Branch, scope: _Scope) -> None:
-        outs, orelse, end = self._places(scope, i.outs), Label(), Label()
-        self._step(KIND.test, self._scalar(scope, i.condition), orelse)
-        self._code(i.then, scope.inside(), outs)
+    def _branch(self, i: Branch, frame: _Frame) -> None:
+        outs, orelse, end = self._places(frame, i.outs), Label(), Label()
+        self._step(KIND.test, self._scalar(frame, i.condition), orelse)
+        self._code(i.then, frame.inside(), outs)
         self._step(KIND.jump, end)
         self._mark(orelse)
-        self._code(i.orelse, scope.inside(), outs)
+        self._code(i.orelse, frame.inside(), outs)
         self._mark(end)
-        self._learn(i, scope)
+        self._learn(i, frame)
 
-    def _loop(self, i: Loop, scope: _Scope) -> None:
+    def _loop(self, i: Loop, frame: _Frame) -> None:
         count = len(i.args)
         number, *carried = params = [self._slot(p.type) for p in i.params]
         going, rows = self._slot(ONE_BOOL), [self._slot(o.type) for o in i.outs[count:]]
-        trips, head, end = self._scalar(scope, i.trips), Label(), Label()
-        self._copy(self._scalar(scope, i.proceed), going)
+        trips, head, end = self._scalar(frame, i.trips), Label(), Label()
+        self._copy(self._scalar(frame, i.proceed), going)
         for arg, slot in zip(i.args, carried, strict=True):
-            self._copy(self._place(scope, arg), slot)
+            self._copy(self._place(frame, arg), slot)
         self._step(KIND.begin, number)
         self._mark(head)
         self._step(KIND.test, going, end)
         self._step(KIND.less, number, trips, end)
-        inner = scope.inside()
+        inner = frame.inside()
         inner.slots.update(zip(i.params, params, strict=True))
         self._bind(inner, i.params, params, "carried")
         self._instructions(i.body, inner)
@@ -290,15 +290,15 @@ class Flow:
         self._carry(results[:count], carried, self._places(inner, _made(i.body)))
         self._step(KIND.next, number, head)
         self._mark(end)
-        self._no_rows(i.outs[count:], scope, rows, number)
-        scope.slots.update(zip(i.outs, [*carried, *rows], strict=True))
-        self._learn(i, scope)
+        self._no_rows(i.outs[count:], frame, rows, number)
+        frame.slots.update(zip(i.outs, [*carried, *rows], strict=True))
+        self._learn(i, frame)
 
-    def _carry(self, here: Sequence[int], there: Sequence[int], made: Sequence[int]) -> None:
+    def _carry(self, here: Sequence[int], there: Sequence[int], own: Sequence[int]) -> None:
         """Move what a round made to where the next one reads it; copy what is there for others."""
         moves: dict[int, int] = {}
         for result, slot in zip(here, there, strict=True):
-            if result not in made or result in moves:
+            if result not in own or result in moves:
                 between = self._slot(self.slots[slot].type)
                 self._copy(result, between)
                 moves[between] = slot
@@ -308,9 +308,9 @@ class Flow:
             self._step(KIND.swap, result, slot)
 
     def _no_rows(
-        self, outs: Sequence[Var], scope: _Scope, rows: Sequence[int], number: int
+        self, outs: Sequence[Var], frame: _Frame, rows: Sequence[int], number: int
     ) -> None:
-        """Of no round, an extent that only rounds could tell is 0."""
+        """Have no rows of no round: an extent that only rounds could tell is 0."""
         if not outs:
             return
         none, end = Label(), Label()
@@ -319,26 +319,26 @@ class Flow:
         self._mark(none)
         for out, slot in zip(outs, rows, strict=True):
             axes = out.type.shape[1:]
-            self._shape(scope, slot, (0, *(d if _is_told(scope, d) else 0 for d in axes)))
+            self._shape(frame, slot, (0, *(d if _is_told(frame, d) else 0 for d in axes)))
         self._mark(end)
 
-    def _refuse(self, i: Refuse, _: _Scope) -> None:
+    def _refuse(self, i: Refuse, _: _Frame) -> None:
         self._step(KIND.fail, "the model is not legal at these sizes")
 
-    def _learn(self, i: Decide | Branch | Loop, scope: _Scope) -> None:
+    def _learn(self, i: Decide | Branch | Loop, frame: _Frame) -> None:
         """Hold results of which only the run can tell the shapes against their types."""
         if i.brings_sizes:
-            self._bind(scope, i.outs, self._places(scope, i.outs), "result")
+            self._bind(frame, i.outs, self._places(frame, i.outs), "result")
 
-    def _scalar(self, scope: _Scope, atom: Atom) -> int:
+    def _scalar(self, frame: _Frame, atom: Atom) -> int:
         """The slot of a condition, or of a number of rounds."""
         type_ = atom.type
         if not type_.is_tensor or any(d != 1 for d in type_.shape):
             raise ProgramError(f"a library asks one element, no {type_}, how to go on")
-        return self._place(scope, atom)
+        return self._place(frame, atom)
 
 
-FLOW: Mapping[type[Instruction], Callable[[Flow, Any, _Scope], None]] = {
+FLOW: Mapping[type[Instruction], Callable[[Flow, Any, _Frame], None]] = {
     RunSegment: Flow._run,
     Compute: Flow._compute,
     ReadSizes: Flow._read,
@@ -361,14 +361,14 @@ def _made(code: Code) -> list[Var]:
     return [out for i in code.instructions for out in _outs(i)]
 
 
-def _is_told(scope: _Scope, dim: Dim) -> bool:
+def _is_told(frame: _Frame, dim: Dim) -> bool:
     """Whether the sizes so far tell a dim."""
-    return not isinstance(dim, AnyDim) and all(s.name in scope.sizes for s in symbols(dim))
+    return not isinstance(dim, AnyDim) and all(s.name in frame.sizes for s in symbols(dim))
 
 
-def _numbers(scope: _Scope, segment: Segment) -> tuple[int, ...]:
+def _numbers(frame: _Frame, segment: Segment) -> tuple[int, ...]:
     """The sizes of the symbols of a segment."""
-    return tuple(scope.sizes.get(s, UNKNOWN) for s in segment.symbols)
+    return tuple(frame.sizes.get(s, UNKNOWN) for s in segment.symbols)
 
 
 def _most(symbol: Symbol) -> int:

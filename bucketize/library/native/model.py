@@ -43,10 +43,10 @@ def hold_constants(context: CONTEXT):
     """Note where constants are, once for all calls."""
     model: MODEL = base()
     slots: SLOT = base() + model.slots_at
-    held: HELD = context.held
+    tensors: HELD = context.held
     for i in range(model.n_slots):
         if slots[i].constant != 0:
-            held[i].at = base() + slots[i].constant
+            tensors[i].at = base() + slots[i].constant
             reshaped(context, i, base() + slots[i].shape)
 
 
@@ -54,11 +54,11 @@ def closed(context: CONTEXT):
     """Give everything back."""
     model: MODEL = base()
     if context != 0:
-        held: HELD = context.held
+        tensors: HELD = context.held
         for i in range(model.n_plans):
             released(context.states[i])
         for i in range(model.n_slots):
-            released(held[i].memory)
+            released(tensors[i].memory)
         released(context.arena)
         released(context)
 
@@ -149,9 +149,9 @@ def run(context: CONTEXT, inputs, shapes, outputs, lengths):
     if absent >= 0 or outputs == 0 or lengths == 0:
         context.done = 0
         return failed(context, ARRAY, model.no_array_at, greatest(absent, 0), 0)
-    held: HELD = context.held
+    tensors: HELD = context.held
     for i in range(model.n_inputs):
-        held[i].at = inputs[i]
+        tensors[i].at = inputs[i]
     context.outputs, context.lengths = outputs, lengths
     wrong = entered(context, shapes, 0)
     context.done = 1 if wrong == OK else 0
@@ -163,6 +163,6 @@ def result(context: CONTEXT, k):
     model: MODEL = base()
     if context == 0:
         return 0
-    held: HELD = context.held
+    tensors: HELD = context.held
     there = context.done != 0 and k >= 0 and k < model.n_outputs
-    return held[model.n_inputs + k].at if there else 0
+    return tensors[model.n_inputs + k].at if there else 0

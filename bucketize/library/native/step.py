@@ -94,30 +94,30 @@ def reshaped(context: CONTEXT, slot, shape):
 def grown(context: CONTEXT, slot, size, kept):
     """Have memory for a slot's tensor, and keep its first bytes; what is wrong."""
     model: MODEL = base()
-    held: HELD = context.held + WORD * len(HELD) * slot
-    if held.room < size:
+    tensors: HELD = context.held + WORD * len(HELD) * slot
+    if tensors.room < size:
         room = (size + LINE - 1) // LINE * LINE
         memory = aligned(LINE, room)
         if memory == 0:
             return failed(context, MEMORY, model.no_memory_at, size, 0)
-        move(memory, held.memory, kept)
-        released(held.memory)
-        held.memory, held.room = memory, room
-    held.at = held.memory
+        move(memory, tensors.memory, kept)
+        released(tensors.memory)
+        tensors.memory, tensors.room = memory, room
+    tensors.at = tensors.memory
     return OK
 
 
 def given(context: CONTEXT, slot):
     """Have a place for a slot's tensor of its shape: where the caller wants an output; or wrong."""
     model: MODEL = base()
-    held: HELD = context.held + WORD * len(HELD) * slot
+    tensors: HELD = context.held + WORD * len(HELD) * slot
     size, k = bytes_of(context, slot), slot - model.n_inputs
     if size < 0:
         return failed(context, SHAPE, model.too_large_at, 0, 0)
     if k >= 0 and k < model.n_outputs:
         outputs, lengths = context.outputs, context.lengths
         if outputs[k] != 0:
-            held.at = outputs[k]
+            tensors.at = outputs[k]
             if lengths[k] < size:
                 return failed(context, ARRAY, model.too_short_at, size, lengths[k])
             return OK
@@ -126,11 +126,11 @@ def given(context: CONTEXT, slot):
 
 def copied(context: CONTEXT, step: STEP):
     """Copy a tensor."""
-    held: HELD = context.held
+    tensors: HELD = context.held
     reshaped(context, step.b, dims_of(context, step.a))
     wrong = given(context, step.b)
     if wrong == OK:
-        move(held[step.b].at, held[step.a].at, bytes_of(context, step.b))
+        move(tensors[step.b].at, tensors[step.a].at, bytes_of(context, step.b))
     return wrong
 
 
@@ -187,8 +187,8 @@ def shaped(context: CONTEXT, step: STEP):
 
 def sizes_read(context: CONTEXT, step: STEP):
     """Learn sizes from the elements of a tensor; with a text for it, none that is no extent."""
-    held: HELD = context.held + WORD * len(HELD) * step.a
-    numbers, elements, sizes = base() + step.b, held.at, context.sizes
+    tensors: HELD = context.held + WORD * len(HELD) * step.a
+    numbers, elements, sizes = base() + step.b, tensors.at, context.sizes
     for i in range(step.c):
         if step.d != 0 and (elements[i] < 0 or elements[i] >= LARGEST):
             return failed(context, SHAPE, step.d, elements[i], 0)
@@ -214,9 +214,9 @@ def tested(context: CONTEXT, step: STEP):
     """Go somewhere else if the element of a tensor is 0."""
     model: MODEL = base()
     slots: SLOT = base() + model.slots_at
-    held: HELD = context.held + WORD * len(HELD) * step.a
+    tensors: HELD = context.held + WORD * len(HELD) * step.a
     context.word = 0
-    move(context + WORD * CONTEXT.word, held.at, slots[step.a].itemsize)
+    move(context + WORD * CONTEXT.word, tensors.at, slots[step.a].itemsize)
     if context.word == 0:
         context.at = step.b
     return OK
@@ -224,8 +224,8 @@ def tested(context: CONTEXT, step: STEP):
 
 def compared(context: CONTEXT, step: STEP):
     """Go somewhere else unless a number is less than another."""
-    held: HELD = context.held
-    a, b = held[step.a].at, held[step.b].at
+    tensors: HELD = context.held
+    a, b = tensors[step.a].at, tensors[step.b].at
     if a[0] >= b[0]:
         context.at = step.c
     return OK
@@ -247,9 +247,9 @@ def refused(context: CONTEXT, step: STEP):
 
 def begun(context: CONTEXT, step: STEP):
     """The number of the round is 0."""
-    held: HELD = context.held + WORD * len(HELD) * step.a
+    tensors: HELD = context.held + WORD * len(HELD) * step.a
     wrong = grown(context, step.a, WORD, 0)
-    number = held.at
+    number = tensors.at
     if wrong == OK:
         number[0] = 0
     return wrong
@@ -257,8 +257,8 @@ def begun(context: CONTEXT, step: STEP):
 
 def counted(context: CONTEXT, step: STEP):
     """Go to the next round."""
-    held: HELD = context.held + WORD * len(HELD) * step.a
-    number = held.at
+    tensors: HELD = context.held + WORD * len(HELD) * step.a
+    number = tensors.at
     number[0] += 1
     context.at = step.b
     return OK
@@ -268,8 +268,8 @@ def appended(context: CONTEXT, step: STEP):
     """Add a row to those of the rounds before; what is wrong with its shape."""
     model: MODEL = base()
     slots: SLOT = base() + model.slots_at
-    held: HELD = context.held
-    row, rows, number = dims_of(context, step.a), dims_of(context, step.b), held[step.c].at
+    tensors: HELD = context.held
+    row, rows, number = dims_of(context, step.a), dims_of(context, step.b), tensors[step.c].at
     if number[0] == 0:
         move(rows + WORD, row, WORD * slots[step.a].rank)
     for axis in range(slots[step.a].rank):
@@ -279,9 +279,9 @@ def appended(context: CONTEXT, step: STEP):
     size, kept = bytes_of(context, step.b), number[0] * bytes_of(context, step.a)
     if size < 0:
         return failed(context, SHAPE, model.too_large_at, 0, 0)
-    wrong = grown(context, step.b, size if size <= held[step.b].room else 2 * size, kept)
+    wrong = grown(context, step.b, size if size <= tensors[step.b].room else 2 * size, kept)
     if wrong == OK:
-        move(held[step.b].at + kept, held[step.a].at, size - kept)
+        move(tensors[step.b].at + kept, tensors[step.a].at, size - kept)
     return wrong
 
 
@@ -317,11 +317,11 @@ def placed(context: CONTEXT, step: STEP):
     """Put addresses where the walk finds them; what is wrong with the places of results."""
     plan: PLAN = plan_of(step.a)
     state: STATE = context.states[step.a]
-    held: HELD = context.held
+    tensors: HELD = context.held
     results: RESULT = base() + plan.results_at
     first, args, outs = len(BASE), base() + step.b, base() + step.c
     for i in range(plan.n_inputs):
-        state.bases[first + i] = held[args[i]].at
+        state.bases[first + i] = tensors[args[i]].at
     for i in range(plan.n_results):
         dims, registers = dims_of(context, outs[i]), base() + results[i].shape_at
         for axis in range(results[i].rank):
@@ -329,7 +329,7 @@ def placed(context: CONTEXT, step: STEP):
         wrong = given(context, outs[i])
         if wrong != OK:
             return wrong
-        state.bases[first + plan.n_inputs + i] = held[outs[i]].at
+        state.bases[first + plan.n_inputs + i] = tensors[outs[i]].at
     return OK
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bucketize.onnx.export.rule import ExportSite, exports
 from bucketize.ops.dyn import axes as d
 from bucketize.ops.dyn.shape import dyn_first_rows
+from bucketize.ops.index import nonzero_rows
 from bucketize.ops.selection import kept_boxes, non_max_suppression, unique
 
 
@@ -44,7 +45,16 @@ def _boxes(s: ExportSite, most: str) -> str:
 @exports(kept_boxes)
 def _kept_boxes(s: ExportSite) -> tuple[str, str]:
     limit = s.attr("limit")
-    rows = _boxes(s, s[2] if limit is None else s.node("Min", s[2], s.extent(limit)))
+    return _with_room(s, _boxes(s, s[2] if limit is None else s.node("Min", s[2], s.extent(limit))))
+
+
+@exports(nonzero_rows)
+def _nonzero_rows(s: ExportSite) -> tuple[str, str]:
+    return _with_room(s, s.node("Transpose", s.node("NonZero", s[0]), perm=[1, 0]))
+
+
+def _with_room(s: ExportSite, rows: str) -> tuple[str, str]:
+    """Rows, as many as there may be, and how many there are."""
     count = s.extent_of(rows, 0)
     left = s.node("Sub", s.extent(s.binding.outs[0].type.shape[0]), count)
     zero = s.integers(0)

@@ -165,7 +165,10 @@ def dyn_strided_slice(
 )
 def dyn_first_rows(_x: Shape, count: Dim | Shape) -> Attrs:
     """The first rows of `x`, as many as `count` holds: without what is left of a room for all."""
-    return {"begin": (0,), "end": (lone("count", count),), "strides": (1,), "axes": (0,)}
+    end = lone("count", count)
+    if isinstance(end, int) and end < 0:
+        raise TypeRelError(f"the first {end} rows")
+    return {"begin": (0,), "end": (end,), "strides": (1,), "axes": (0,)}
 
 
 def _pads(rank: int, pads: Shape, axes: Shape) -> Pads:
