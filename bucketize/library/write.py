@@ -84,7 +84,8 @@ def save_library(exe: Executable, path: str | Path, format: str = "so") -> Path:
 def _codes(image: Image, flow: Flow, prefix: str) -> dict[str, bytes]:
     """Machine code, by the names of its functions; of the interface, by an empty one."""
     supply = image.supply
-    names = dict.fromkeys(name for s in flow.segments() for name in image.linked(s).plan.kernels)
+    plans = [image.linked(s).plan for s in flow.segments() if s.fn.body]
+    names = dict.fromkeys(name for plan in plans for name in plan.kernels)
     core = [supply.core(name) for name in CORE.__members__]
     kernels = [*core, *(supply.kernel(name) for name in names)]
     own = _functions(image.program.target.processor, prefix)
