@@ -62,7 +62,7 @@ CONTEXT = IntEnum(
 )
 """What a caller has: one call at a time. `at` is the next step, -1 at the end."""
 HELD = IntEnum("HELD", "at memory room", start=0)
-"""A slot's tensor in a context: where it is, and what memory of its own it has, of how many bytes."""
+"""A slot's tensor in a context: where it is; its own memory, and how many bytes that has."""
 STATE = IntEnum(
     "STATE",
     "filled pointed sizes registers table behind chunks order offsets strides live lengths bases "

@@ -154,9 +154,10 @@ def _operand(data: ModelData, segments: Mapping[Segment, int], operand: Any) -> 
     return int(operand)
 
 
-def _slots(data: ModelData, slots: Sequence[Slot]) -> tuple[list[tuple[int, ...]], int]:
+def _slots(data: ModelData, slots: Sequence[Slot]) -> tuple[list[Sequence[int]], int]:
     """The rows of slots, and how many words their shapes have."""
-    rows, n_dims = [], 0
+    rows: list[Sequence[int]] = []
+    n_dims = 0
     for slot in slots:
         value, rank = slot.constant, len(slot.type.shape)
         constant = (0, 0) if value is None else (data.constant(value), data.numbers(value.shape))

@@ -322,7 +322,7 @@ class Flow:
             self._shape(frame, slot, (0, *(d if _is_told(frame, d) else 0 for d in axes)))
         self._mark(end)
 
-    def _refuse(self, i: Refuse, _: _Frame) -> None:
+    def _refuse(self, _i: Refuse, _frame: _Frame) -> None:
         self._step(KIND.fail, "the model is not legal at these sizes")
 
     def _learn(self, i: Decide | Branch | Loop, frame: _Frame) -> None:

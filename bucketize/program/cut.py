@@ -52,7 +52,6 @@ from bucketize.transform.dead_code import used_atoms
 from bucketize.transform.dynamic_to_static import static_form
 from bucketize.types import ANY, AnyDim, Symbol, TensorType, product
 
-
 LEAST = -(1 << 63)  # of what is read
 
 
@@ -141,9 +140,7 @@ class Cutter:
         outs = tuple(map(self._named, b.outs))
         return _Typed(Binding(outs, b.op, b.args, b.attrs, b.origin), outs != b.outs)
 
-    def _read_before(
-        self, b: Binding, before: dict[tuple[Atom, int], ReadSizes]
-    ) -> _Typed | None:
+    def _read_before(self, b: Binding, before: dict[tuple[Atom, int], ReadSizes]) -> _Typed | None:
         """The static twin of an op that is told numbers by tensors, which are read before it.
 
         What was read `before` is not read again.

@@ -119,7 +119,9 @@ class _Saver:
             entry["calls"] = [self.call(c) for c in segment.every]
             plan = self.image.linked(segment).plan
             entry["types"] = [list(map(str, types)) for types in segment.types]
-            entry["bounds"] = _bounds(s for types in segment.types for t in types for s in t.symbols())
+            entry["bounds"] = _bounds(
+                s for types in segment.types for t in types for s in t.symbols()
+            )
             entry["reads"] = [self.read(segment, row, k) for _, row, k in plan.constants]
             entry["plan"] = self.plan(plan)
         return self.segments[segment]

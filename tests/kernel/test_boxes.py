@@ -11,10 +11,9 @@ from onnx_model import parse, run_ort
 
 import bucketize
 from bucketize import ops
-from bucketize.errors import TypeRelError
 from bucketize.executable import Executable
 from bucketize.interpret import evaluate_module
-from bucketize.ir import Builder, Const, Module, Var, infer
+from bucketize.ir import Builder, Const, Module, Var
 from bucketize.lower.upper_bound import bound_rows
 from bucketize.onnx import from_onnx
 from bucketize.op import Array

@@ -26,9 +26,9 @@ import bucketize
 from bucketize import ops, zoo
 from bucketize.errors import ArgumentError, BucketizeError, ProgramError, UnsupportedModelError
 from bucketize.executable import Executable
-from bucketize.ir import Builder, Const, Module, Var
-from bucketize.library.header import C_TYPES
+from bucketize.ir import Builder, Module, Var
 from bucketize.library.flow import Flow
+from bucketize.library.header import C_TYPES
 from bucketize.library.shared_object import text_of
 from bucketize.onnx import from_onnx
 from bucketize.types import Symbol, tensor
@@ -358,7 +358,9 @@ def test_extents_that_values_bring(
 
 
 def test_rows_of_rounds_that_differ(tmp_path: Path) -> None:
-    rows = GROWS.replace("float[R, 1, 3]", "float[R, Q, 3]").replace("float[1, 3] row", "float[Z, 3] row")
+    rows = GROWS.replace("float[R, 1, 3]", "float[R, Q, 3]").replace(
+        "float[1, 3] row", "float[Z, 3] row"
+    )
     model = parse(rows.replace("row = ReduceSum<keepdims = 1>(g, zero)", "row = Identity(g)"))
     for name, value in {"zero": 0, "one": 1, "three": 3}.items():
         array = np.array([value], np.int64)
@@ -386,7 +388,9 @@ def test_loops(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("name", test_capture.CASES)
 def test_loops_over_rows(name: str, tmp_path: Path) -> None:
     exe = saved_library(test_capture.module_of(**test_capture.CASES[name]), tmp_path / "m.so")
-    calls = [list(test_capture.inputs_of(*s, 0).values()) for s in dict.fromkeys(test_capture.SHAPES)]
+    calls = [
+        list(test_capture.inputs_of(*s, 0).values()) for s in dict.fromkeys(test_capture.SHAPES)
+    ]
     same_as(exe, tmp_path / "m.so", calls)
 
 
@@ -420,7 +424,9 @@ def test_what_numpy_computes_is_named(tmp_path: Path) -> None:
 
 def test_other_inputs_than_tensors_are_refused(tmp_path: Path) -> None:
     model = parse("(seq(float[N]) x) => (float[M] y) { y = ConcatFromSequence<axis = 0>(x) }")
-    with pytest.raises(ProgramError, match="a library takes tensors of known rank, no sequences and nothing"):
+    with pytest.raises(
+        ProgramError, match="a library takes tensors of known rank, no sequences and nothing"
+    ):
         saved_library(from_onnx(model), tmp_path / "m.so")
 
 

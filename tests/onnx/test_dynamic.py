@@ -358,7 +358,9 @@ def test_what_follows_from_an_extent_that_a_run_named_is_static() -> None:
     assert host == []
     segments = [i.segment for i in instructions(code) if isinstance(i, RunSegment)]
     kept = {b.op.name for s in segments for b in s.fn.body}
-    assert not kept & {"shape_of", "gather", "concat", "mul", "nonzero"}, "nothing reads them any more"
+    assert not kept & {"shape_of", "gather", "concat", "mul", "nonzero"}, (
+        "nothing reads them any more"
+    )
     for x in (floats(3, 4), np.zeros((3, 4), np.float32), np.eye(5, dtype=np.float32)):
         inputs = {"x": x, "most": ints(min(2, np.count_nonzero(x)))}
         want = run_ort(model, inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 
 from bucketize.ir import Binding
@@ -10,7 +11,6 @@ from bucketize.kernel.loops.loop import Source, argument_shapes, kernel_text, lo
 from bucketize.kernel.template import Launch, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.ops import nonzero_rows
-from bucketize.types import product
 
 
 def _source(workload: Workload) -> str:
@@ -34,7 +34,7 @@ def _launch(workload: Workload, shapes: Shapes) -> Launch:
 
 
 def _counts(_: Workload, at: LoopCounts) -> Counts:
-    return {"lone": 2 * product(at.dims)}
+    return {"lone": 2 * math.prod(at.dims)}
 
 
 def _is_plain(b: Binding) -> bool:

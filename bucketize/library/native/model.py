@@ -1,17 +1,7 @@
 """A model's functions: what callers of C have."""
 
 from bucketize.kernel.emit.word import allocated, base, greatest, released
-from bucketize.library.block import (
-    ARRAY,
-    CONTEXT,
-    HELD,
-    MEMORY,
-    MESSAGE,
-    MODEL,
-    OK,
-    SLOT,
-    UNKNOWN,
-)
+from bucketize.library.block import ARRAY, CONTEXT, HELD, MEMORY, MESSAGE, MODEL, OK, SLOT, UNKNOWN
 from bucketize.library.native.state import failed
 from bucketize.library.native.step import dims_of, reshaped, stepped
 from bucketize.link.block import WORD

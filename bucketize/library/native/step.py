@@ -4,7 +4,7 @@ A function for each of `KIND`, of a context and the step, which answers what is 
 """
 
 from bucketize.kernel.emit.integer import chosen
-from bucketize.kernel.emit.word import aligned, base, call_address, greatest, move, released
+from bucketize.kernel.emit.word import aligned, base, call_address, move, released
 from bucketize.library.block import (
     ARRAY,
     CONTEXT,
@@ -135,7 +135,7 @@ def copied(context: CONTEXT, step: STEP):
 
 
 def swapped(context: CONTEXT, step: STEP):
-    """Move a tensor, whose slot gets the memory of the other; it is written anew before it is read."""
+    """Move a tensor, whose slot gets the memory of the other: nobody reads it before it is new."""
     one: HELD = context.held + WORD * len(HELD) * step.a
     other: HELD = context.held + WORD * len(HELD) * step.b
     reshaped(context, step.b, dims_of(context, step.a))

@@ -160,9 +160,7 @@ def dyn_strided_slice(
     return {"begin": begin, "end": end, "strides": steps, "axes": front}
 
 
-@dynamic(
-    strided_slice, extents=1, example="float32[N, C], int64[] = 0; int64[N], int64[] = N"
-)
+@dynamic(strided_slice, extents=1, example="float32[N, C], int64[] = 0; int64[N], int64[] = N")
 def dyn_first_rows(_x: Shape, count: Dim | Shape) -> Attrs:
     """The first rows of `x`, as many as `count` holds: without what is left of a room for all."""
     end = lone("count", count)
