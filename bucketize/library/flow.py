@@ -30,7 +30,7 @@ from bucketize.program.instruction import (
     Segment,
 )
 from bucketize.program.program import Program, Routine
-from bucketize.types import AnyDim, Dim, Symbol, TensorType, Type, symbols
+from bucketize.types import AnyDim, Dim, Expr, Symbol, TensorType, Type, symbols
 
 LARGEST = 1 << 62
 NOT_TOLD = Symbol("?")
@@ -141,32 +141,34 @@ class Flow:
         self, frame: _Frame, variables: Sequence[Var], slots: Sequence[int], what: str
     ) -> None:
         """Hold tensors against types, and learn the sizes of symbols that are met first."""
-        first: list[tuple[Any, ...]] = []
-        later: list[tuple[Any, ...]] = []
-        derived: list[Dim] = []
-        for variable, slot in zip(variables, slots, strict=True):
-            for axis, dim in enumerate(variable.type.shape):
-                where = _escaped(f"{what} {variable.name}: dim {axis} must be")
-                if isinstance(dim, int):
-                    text = f"{where} %lld, got %lld"
-                    later.append((slot, axis, -1, 0, dim, dim, 1, text, text))
-                elif isinstance(dim, Symbol):
-                    is_first = dim.name not in frame.sizes
-                    number = frame.sizes.setdefault(dim.name, self.n_sizes)
-                    self.n_sizes += is_first
-                    texts = f"{dim.name}=%lld, got %lld", f"{dim.name} in {dim.range}, got %lld"
-                    row = (slot, axis, number, int(is_first), dim.lo, _most(dim), dim.step)
-                    (first if is_first else later).append((*row, *(f"{where} {t}" for t in texts)))
-                elif not isinstance(dim, AnyDim):
-                    text = f"{where} {_escaped(str(dim))}=%lld, got %lld"
-                    later.append((slot, axis, dim, 0, 0, LARGEST, 1, text, text))
-                    derived.append(dim)
-        if first:
-            self._step(KIND.bind, tuple(first), len(first))
+        rows = [
+            self._axis(frame, (slot, axis), dim, f"{what} {variable.name}: dim {axis} must be")
+            for variable, slot in zip(variables, slots, strict=True)
+            for axis, dim in enumerate(variable.type.shape)
+            if not isinstance(dim, AnyDim)
+        ]
+        self._hold([row for row in rows if row[3]])
+        later = [row for row in rows if not row[3]]
+        derived = [row[2] for row in later if isinstance(row[2], Expr)]
         numbers = dict(zip(derived, self._sized(frame, derived), strict=True))
-        rows = tuple((*row[:2], numbers.get(row[2], row[2]), *row[3:]) for row in later)
+        self._hold([(*row[:2], numbers.get(row[2], row[2]), *row[3:]) for row in later])
+
+    def _axis(self, frame: _Frame, at: tuple[int, int], dim: Dim, where: str) -> tuple[Any, ...]:
+        """A row of `DIM`; an expression stands for its size."""
+        if isinstance(dim, Symbol):
+            is_first = dim.name not in frame.sizes
+            number = frame.sizes.setdefault(dim.name, self.n_sizes)
+            self.n_sizes += is_first
+            most = LARGEST if dim.hi is None else dim.hi
+            texts = _text(where, f"{dim.name}="), _text(where, f"{dim.name} in {dim.range}", "")
+            return (*at, number, int(is_first), dim.lo, most, dim.step, *texts)
+        if isinstance(dim, int):
+            return (*at, -1, 0, dim, dim, 1, *[_text(where, "")] * 2)
+        return (*at, dim, 0, 0, LARGEST, 1, *[_text(where, f"{dim}=")] * 2)
+
+    def _hold(self, rows: Sequence[tuple[Any, ...]]) -> None:
         if rows:
-            self._step(KIND.bind, rows, len(rows))
+            self._step(KIND.bind, tuple(rows), len(rows))
 
     def _sized(self, frame: _Frame, dims: Sequence[Dim]) -> Sequence[int]:
         """The sizes, one behind the other, that dims have from here on; -1 of what is not told."""
@@ -258,7 +260,7 @@ class Flow:
 
     def _branch(self, i: Branch, frame: _Frame) -> None:
         outs, orelse, end = self._places(frame, i.outs), Label(), Label()
-        self._step(KIND.test, self._scalar(frame, i.condition), orelse)
+        self._step(KIND.test, self._place(frame, i.condition), orelse)
         self._code(i.then, frame.inside(), outs)
         self._step(KIND.jump, end)
         self._mark(orelse)
@@ -270,8 +272,8 @@ class Flow:
         count = len(i.args)
         number, *carried = params = [self._slot(p.type) for p in i.params]
         going, rows = self._slot(ONE_BOOL), [self._slot(o.type) for o in i.outs[count:]]
-        trips, head, end = self._scalar(frame, i.trips), Label(), Label()
-        self._copy(self._scalar(frame, i.proceed), going)
+        trips, head, end = self._place(frame, i.trips), Label(), Label()
+        self._copy(self._place(frame, i.proceed), going)
         for arg, slot in zip(i.args, carried, strict=True):
             self._copy(self._place(frame, arg), slot)
         self._step(KIND.begin, number)
@@ -286,7 +288,7 @@ class Flow:
         for row, slot, out in zip(results[count:], rows, i.outs[count:], strict=True):
             text = f"in loop: rows of {_escaped(repr(out))} differ: %lld and %lld"
             self._step(KIND.append, row, slot, number, text)
-        self._copy(self._scalar(inner, proceed), going)
+        self._copy(self._place(inner, proceed), going)
         self._carry(results[:count], carried, self._places(inner, _made(i.body)))
         self._step(KIND.next, number, head)
         self._mark(end)
@@ -330,13 +332,6 @@ class Flow:
         if i.brings_sizes:
             self._bind(frame, i.outs, self._places(frame, i.outs), "result")
 
-    def _scalar(self, frame: _Frame, atom: Atom) -> int:
-        """The slot of a condition, or of a number of rounds."""
-        type_ = atom.type
-        if not type_.is_tensor or any(d != 1 for d in type_.shape):
-            raise ProgramError(f"a library asks one element, no {type_}, how to go on")
-        return self._place(frame, atom)
-
 
 FLOW: Mapping[type[Instruction], Callable[[Flow, Any, _Frame], None]] = {
     RunSegment: Flow._run,
@@ -371,8 +366,9 @@ def _numbers(frame: _Frame, segment: Segment) -> tuple[int, ...]:
     return tuple(frame.sizes.get(s, UNKNOWN) for s in segment.symbols)
 
 
-def _most(symbol: Symbol) -> int:
-    return LARGEST if symbol.hi is None else symbol.hi
+def _text(where: str, wanted: str, number: str = "%lld") -> str:
+    """What is wrong with an axis, as a format of C."""
+    return f"{_escaped(f'{where} {wanted}')}{number}, got %lld"
 
 
 def _escaped(text: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from bucketize.errors import TypeRelError, UnknownRankError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Movement, Padding, by_dims, op
 from bucketize.ops.rules import check_axes, check_word, same, unsafe
-from bucketize.types import ANY, Dim, Shape, TensorType, meet, product, rely_on_least
+from bucketize.types import ANY, Dim, Shape, TensorType, meet, rely_on_least
 
 __all__ = [
     "compress",
@@ -325,21 +325,23 @@ def nonzero(x: Array) -> Array:
     return np.stack(np.nonzero(np.atleast_1d(x)))[: x.ndim].astype(np.int64)
 
 
-@op(
-    results=2,
-    shape=lambda x: ((product(x), len(x)), ()),
-    dtype=lambda _: (np.dtype(np.int64),) * 2,
-    padding=unsafe,
-    example="float32[N, C]; bool[N]; int64[N, 1, 2] in [0, 2)",
-)
-def nonzero_rows(x: Array) -> tuple[Array, Array]:
-    """A row of indices of each element that is not zero, and how many there are.
+def _rows_shape(x: Shape, *, count: Dim) -> Shape:
+    if isinstance(count, int) and count < 0:
+        raise TypeRelError(f"the first {count} rows")
+    return (count, len(x))
 
-    There is room for all of `x`; the rows that are left over hold 0.
-    """
-    rows, places = np.zeros((x.size, x.ndim), np.int64), np.argwhere(x)
+
+@op(
+    shape=_rows_shape,
+    dtype=lambda _, **__: np.dtype(np.int64),
+    padding=unsafe,
+    example="float32[N, C] {count=N}; int64[N, 1, 2] in [1, 3) {count=2*N}",
+)
+def nonzero_rows(x: Array, *, count: int) -> Array:
+    """A row of indices of each of the first `count` elements that are not zero, or of zeros."""
+    rows, places = np.zeros((count, x.ndim), np.int64), np.argwhere(x)[:count]
     rows[: len(places)] = places
-    return rows, np.array(len(places))
+    return rows
 
 
 def _compress_shape(x: Shape, mask: Shape, *, axis: int) -> Shape:

@@ -11,13 +11,14 @@ from onnx_model import parse, run_ort
 
 import bucketize
 from bucketize import ops
+from bucketize.errors import TypeRelError
 from bucketize.executable import Executable
 from bucketize.interpret import evaluate_module
-from bucketize.ir import Builder, Const, Module, Var
+from bucketize.ir import Builder, Const, Module, Var, infer
 from bucketize.lower.upper_bound import bound_rows
 from bucketize.onnx import from_onnx
 from bucketize.op import Array
-from bucketize.types import Symbol, tensor
+from bucketize.types import Symbol, TensorType, tensor
 
 HEAD = "(float[B, N, 4] b, float[B, C, N] s, int64[1] k, float[1] o, float[1] l)"
 ALL = 2**62
@@ -127,3 +128,15 @@ def test_boxes_of_other_dtypes_are_computed_on_the_host() -> None:
     inputs = [x.astype(np.float64) for x in drawn("any", 1, 1, 40)]
     got, want = bucketize.compile(module).run(*inputs), evaluate_module(module, *inputs)
     np.testing.assert_array_equal(got[0], want[0])
+
+
+def test_rows_are_no_fewer_than_none() -> None:
+    x = tensor("float32", N, 4)
+    count = TensorType(np.dtype(np.int64), (), (-1,))
+    for op, types, attrs in (
+        (ops.nonzero_rows, [x], {"count": -1}),
+        (ops.dyn_nonzero_rows, [x, count], {}),
+        (ops.dyn_first_rows, [x, count], {}),
+    ):
+        with pytest.raises(TypeRelError, match="the first -1 rows"):
+            infer(op, types, attrs)

@@ -26,7 +26,7 @@ import bucketize
 from bucketize import ops, zoo
 from bucketize.errors import ArgumentError, BucketizeError, ProgramError, UnsupportedModelError
 from bucketize.executable import Executable
-from bucketize.ir import Builder, Module, Var
+from bucketize.ir import Builder, Const, Module, Var
 from bucketize.library.flow import Flow
 from bucketize.library.header import C_TYPES
 from bucketize.library.shared_object import text_of
@@ -126,6 +126,24 @@ def test_results_that_no_kernel_writes(tmp_path: Path) -> None:
     exe = saved_library(mod, tmp_path / "m.so")
     calls = [[np.linspace(-1, 1, 3 * n, dtype=np.float32).reshape(n, 3)] for n in (1, 5, 64, 2)]
     same_as(exe, tmp_path / "m.so", calls)
+
+
+def test_results_that_are_inputs_or_constants(tmp_path: Path) -> None:
+    x, out = Var("x", tensor("float32", N)), Builder()
+    y = out.emit(ops.relu, x)
+    mod = Module({"main": out.function("main", [x], [y, x, Const(np.arange(3)), x])})
+    same_as(saved_library(mod, tmp_path / "m.so"), tmp_path / "m.so", [[-np.ones(3, np.float32)]])
+
+
+def test_dims_that_follow_from_others(tmp_path: Path) -> None:
+    x, out = Var("x", tensor("float32", N, 2 * N)), Builder()
+    mod = Module({"main": out.function("main", [x], [out.emit(ops.relu, x)])})
+    exe = saved_library(mod, tmp_path / "m.so")
+    same_as(exe, tmp_path / "m.so", [[np.ones((n, 2 * n), np.float32)] for n in (1, 3)])
+    with CModel(tmp_path / "m.so") as model:
+        array = np.ones((3, 5), np.float32)
+        assert model.run([array], [array.copy()]) == SHAPE
+        assert model.error == "input x: dim 1 must be 2*N=6, got 5"
 
 
 def test_two_libraries_in_one_process(tmp_path: Path, written: tuple[Executable, Path]) -> None:
@@ -414,12 +432,30 @@ def test_a_loaded_program_with_loops_and_values(tmp_path: Path) -> None:
 
 def test_what_numpy_computes_is_named(tmp_path: Path) -> None:
     x, out = Var("x", tensor("float32", N)), Builder()
-    mod = Module({"main": out.function("main", [x], [out.emit(ops.nonzero, x)])})
-    with pytest.raises(
-        ProgramError, match=r"main is no native code alone \(numpy computes nonzero"
-    ):
+    mod = Module({"main": out.function("main", [x], list(out.emit_all(ops.unique, x, axis=0)))})
+    with pytest.raises(ProgramError, match=r"main is no native code alone \(numpy computes unique"):
         saved_library(mod, tmp_path / "m.so")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "(int32 n, int32 zero, int32 one) => (int32[K] y) { y = Range(zero, n, one) }",
+            r"numpy computes dyn.arange",
+        ),
+        (
+            "(int32 n) => (int32[K] y) { zero = Constant<value = int32 {0}>() "
+            "one = Constant<value = int32 {1}>() y = Range(zero, n, one) }",
+            r"a library reads sizes of int64, not of int32\[\] \(dyn.arange\)",
+        ),
+    ],
+)
+def test_what_steps_cannot_ask(text: str, message: str, tmp_path: Path) -> None:
+    exe = bucketize.compile(from_onnx(parse(text)))
+    with pytest.raises(ProgramError, match=message):
+        exe.save_library(tmp_path / "m.so")
 
 
 def test_other_inputs_than_tensors_are_refused(tmp_path: Path) -> None:

@@ -19,22 +19,21 @@ def _source(workload: Workload) -> str:
     with ExitStack() as loops:
         for axis in range(rank):
             loops.enter_context(s.loops(**{f"i{axis}": f"n{axis}"}))
-        with s.block("if x0[at] != 0:"):
-            s(*(f"y0[total * {rank} + {axis}] = i{axis}" for axis in range(rank)), "total += 1")
+        with s.block("if x0[at] != 0 and total < count:"):
+            s(*(f"y[total * {rank} + {axis}] = i{axis}" for axis in range(rank)), "total += 1")
         s("at += 1")
-    with s.loops(t=f"total * {rank}, at * {rank}"):
-        s("y0[t] = 0")
-    s("y1[0] = total")
-    return kernel_text("nonzero", workload, s, [f"n{axis}" for axis in range(rank)])
+    with s.loops(t=f"total * {rank}, count * {rank}"):
+        s("y[t] = 0")
+    return kernel_text("nonzero", workload, s, [*(f"n{axis}" for axis in range(rank)), "count"])
 
 
 def _launch(workload: Workload, shapes: Shapes) -> Launch:
     (x,) = argument_shapes(workload, shapes)
-    return Launch(x, 1)
+    return Launch((*x, workload.anchor.attrs["count"]), 1)
 
 
 def _counts(_: Workload, at: LoopCounts) -> Counts:
-    return {"lone": 2 * math.prod(at.dims)}
+    return {"lone": 2 * math.prod(at.dims[:-1])}
 
 
 def _is_plain(b: Binding) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bucketize.onnx.export.rule import ExportSite, exports
 from bucketize.ops.dyn import axes as d
-from bucketize.ops.dyn.shape import dyn_first_rows
+from bucketize.ops.dyn.shape import dyn_first_rows, dyn_nonzero_rows
 from bucketize.ops.index import nonzero_rows
 from bucketize.ops.selection import kept_boxes, non_max_suppression, unique
 
@@ -45,16 +45,7 @@ def _boxes(s: ExportSite, most: str) -> str:
 @exports(kept_boxes)
 def _kept_boxes(s: ExportSite) -> tuple[str, str]:
     limit = s.attr("limit")
-    return _with_room(s, _boxes(s, s[2] if limit is None else s.node("Min", s[2], s.extent(limit))))
-
-
-@exports(nonzero_rows)
-def _nonzero_rows(s: ExportSite) -> tuple[str, str]:
-    return _with_room(s, s.node("Transpose", s.node("NonZero", s[0]), perm=[1, 0]))
-
-
-def _with_room(s: ExportSite, rows: str) -> tuple[str, str]:
-    """Rows, as many as there may be, and how many there are."""
+    rows = _boxes(s, s[2] if limit is None else s.node("Min", s[2], s.extent(limit)))
     count = s.extent_of(rows, 0)
     left = s.node("Sub", s.extent(s.binding.outs[0].type.shape[0]), count)
     zero = s.integers(0)
@@ -64,5 +55,23 @@ def _with_room(s: ExportSite, rows: str) -> tuple[str, str]:
 
 @exports(dyn_first_rows)
 def _first_rows(s: ExportSite) -> str:
+    return _first(s, s[0], s.node("Unsqueeze", s[1], s.integers(0)))
+
+
+@exports(dyn_nonzero_rows)
+def _counted_places(s: ExportSite) -> str:
+    return _first(s, _places(s), s.node("Unsqueeze", s[1], s.integers(0)))
+
+
+@exports(nonzero_rows)
+def _nonzero_rows(s: ExportSite) -> str:
+    return _first(s, _places(s), s.extents((s.attr("count"),)))
+
+
+def _places(s: ExportSite) -> str:
+    return s.node("Transpose", s.node("NonZero", s[0]), perm=[1, 0])
+
+
+def _first(s: ExportSite, rows: str, count: str) -> str:
     zero = s.integers(0)
-    return s.node("Slice", s[0], zero, s.node("Unsqueeze", s[1], zero), zero)
+    return s.node("Slice", rows, zero, count, zero)
