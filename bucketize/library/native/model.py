@@ -1,9 +1,9 @@
 """A model's functions: what callers of C have."""
 
-from bucketize.kernel.emit.word import allocated, base, greatest, released
+from bucketize.kernel.emit.word import allocated, base, released
 from bucketize.library.block import ARRAY, CONTEXT, HELD, MEMORY, MESSAGE, MODEL, OK, SLOT, UNKNOWN
 from bucketize.library.native.state import failed
-from bucketize.library.native.step import dims_of, reshaped, stepped
+from bucketize.library.native.step import bytes_of, dims_of, reshaped, stepped
 from bucketize.link.block import WORD
 
 
@@ -87,26 +87,38 @@ def output_text(i):
     return text_of(base() + model.outputs_at, model.n_outputs, i)
 
 
-def missing(arrays, count):
-    """The number of the first array that is not there; -1, none."""
-    if arrays == 0:
-        return 0
-    for i in range(count):
-        if arrays[i] == 0:
-            return i
-    return -1
-
-
-def entered(context: CONTEXT, shapes, first):
-    """Take the steps from one on, with inputs of some shapes; what is wrong."""
+def entered(context: CONTEXT, shapes):
+    """Begin a call, with inputs of some shapes; what is wrong."""
     model: MODEL = base()
     context.done = 0
-    absent = missing(shapes, model.n_inputs)
-    if absent >= 0:
-        return failed(context, ARRAY, model.no_shape_at, absent, 0)
+    if shapes == 0:
+        return failed(context, ARRAY, model.no_shape_at, 0, 0)
     for i in range(model.n_inputs):
+        if shapes[i] == 0:
+            return failed(context, ARRAY, model.no_shape_at, i, 0)
         reshaped(context, i, shapes[i])
-    return stepped(context, first)
+    return OK
+
+
+def arranged(context: CONTEXT, inputs, outputs, lengths):
+    """Note the arrays of a call; what is wrong. One of no bytes need not be there."""
+    model: MODEL = base()
+    tensors: HELD = context.held
+    if inputs == 0 or outputs == 0 or lengths == 0:
+        return failed(context, ARRAY, model.no_array_at, 0, 0)
+    for i in range(model.n_inputs):
+        if inputs[i] == 0 and bytes_of(context, i) != 0:
+            return failed(context, ARRAY, model.no_array_at, i, 0)
+        tensors[i].at = inputs[i]
+    context.outputs, context.lengths = outputs, lengths
+    return OK
+
+
+def foreseen(context: CONTEXT, shapes):
+    """Tell the shapes of outputs by those of inputs; what is wrong."""
+    model: MODEL = base()
+    wrong = entered(context, shapes)
+    return stepped(context, model.shapes) if wrong == OK else wrong
 
 
 def shape(context: CONTEXT, shapes, results):
@@ -116,10 +128,9 @@ def shape(context: CONTEXT, shapes, results):
         return ARRAY
     if results == 0 or (shapes == 0 and context.done == 0):
         return failed(context, ARRAY, model.no_shape_at, 0, 0)
-    if shapes != 0:
-        wrong = entered(context, shapes, model.shapes)
-        if wrong != OK:
-            return wrong
+    wrong = foreseen(context, shapes) if shapes != 0 else OK
+    if wrong != OK:
+        return wrong
     slots: SLOT = base() + model.slots_at
     for k in range(model.n_outputs):
         there, slot = results[k], model.n_inputs + k
@@ -132,18 +143,13 @@ def shape(context: CONTEXT, shapes, results):
 
 def run(context: CONTEXT, inputs, shapes, outputs, lengths):
     """Compute the results."""
-    model: MODEL = base()
     if context == 0:
         return ARRAY
-    absent = missing(inputs, model.n_inputs)
-    if absent >= 0 or outputs == 0 or lengths == 0:
-        context.done = 0
-        return failed(context, ARRAY, model.no_array_at, greatest(absent, 0), 0)
-    tensors: HELD = context.held
-    for i in range(model.n_inputs):
-        tensors[i].at = inputs[i]
-    context.outputs, context.lengths = outputs, lengths
-    wrong = entered(context, shapes, 0)
+    wrong = entered(context, shapes)
+    if wrong == OK:
+        wrong = arranged(context, inputs, outputs, lengths)
+    if wrong == OK:
+        wrong = stepped(context, 0)
     context.done = 1 if wrong == OK else 0
     return wrong
 
