@@ -611,8 +611,8 @@ class Executable:
 
         Raises:
             ArgumentError: another format.
-            ProgramError: an operator that no kernel computes, an input that is no tensor, or whose
-                dims are no symbols; the files cannot be written.
+            ProgramError: an operator that no kernel computes, an input that is no tensor; the files
+                cannot be written.
 
         """
         header: Path = rest("bucketize.library.write").save_library(self, path, format)

@@ -18,15 +18,16 @@ from onnx import defs
 
 import bucketize.onnx  # noqa: F401  (fills the table of converters)
 from bucketize.dispatch.count import COUNTED
-from bucketize.ir import LOOP, STRUCTURAL, Builder, Var
+from bucketize.ir import LOOP, STRUCTURAL, Builder, Function, Var
 from bucketize.kernel.emit.expression import DTYPES
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
+from bucketize.lower.upper_bound import bound_rows
 from bucketize.onnx.kind import type_name
 from bucketize.onnx.load import OPSETS
 from bucketize.onnx.node import CONVERTERS
 from bucketize.onnx.standard import first_version
-from bucketize.op import OPS, UNSAFE, Attrs, Movement, Op
+from bucketize.op import OPS, UNSAFE, Movement, Op
 from bucketize.ops.dim import from_dims
 from bucketize.ops.sample import Sample, samples
 from bucketize.ops.shape import shape_of, size_of
@@ -166,15 +167,12 @@ def _workload(sample: Sample, is_constant: bool) -> Workload:
     names = sample.symbols()
     types = [TensorType(a.dtype, a.shape(names)) for a in sample.args]
     params = [Var(f"x{i}", t) for i, t in enumerate(types)]
-    op: Op = sample.op
-    attrs: Attrs = sample.attrs(names)
-    if op.room is not None:
-        op, attrs = op.room(*types, **attrs)
     body = Builder()
-    outs = body.emit_all(op, *params, **attrs)
-    return Workload(
-        body.function("", params, outs), tuple(is_constant and i > 0 for i in range(len(params)))
-    )
+    outs = body.emit_all(sample.op, *params, **sample.attrs(names))
+    b, *_ = bound_rows(body.function("", params, outs)).body
+    args = tuple(a for a in b.args if isinstance(a, Var))
+    constant = tuple(is_constant and i > 0 for i in range(len(args)))
+    return Workload(Function("", args, (b,), b.outs), constant)
 
 
 def _pads(ops: Set[Op]) -> str:

@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bucketize.errors import ProgramError
-from bucketize.ir import Var
-from bucketize.library.block import CONSTANT, CORE, DIM, LEAF, MODEL, PLAN, RESULT, SOURCES
-from bucketize.library.route import Route, Routes
+from bucketize.library.block import CONSTANT, CORE, DIM, MODEL, PLAN, RESULT, SLOT, SOURCES, STEP
+from bucketize.library.flow import Flow, Label, Slot
 from bucketize.link.block import WORD
 from bucketize.link.image import Image, Linked
 from bucketize.link.plan import FAILURES, Plan
+from bucketize.link.planner import launch_of, plan_of
 from bucketize.link.table import row, table
 from bucketize.op import Array
-from bucketize.types import Symbol
+from bucketize.program.instruction import Segment
 
 TABLES = ("code", "checks", "words", "parts", "tensors", "pointers", "groups", "reports", "links")
 """The tables of a plan that native code reads as they are."""
-LARGEST = 1 << 62
 ALIGNMENT = 64
 TEXTS = {
     "no_memory_at": "no memory for %lld bytes",
     "no_array_at": "there is no array at place %lld",
     "no_shape_at": "there is no shape at place %lld",
     "too_short_at": "an output needs %lld bytes, got %lld",
+    "too_large_at": "these sizes: a tensor is too large",
 }
 
 
@@ -98,36 +98,35 @@ class ModelData:
             yield at, array.reshape(-1).view(np.uint8).data
 
 
-def data_of(image: Image, routes: Routes) -> ModelData:
-    """The data of an image, for what runs at which sizes; MODEL is where they begin."""
+def data_of(image: Image, flow: Flow) -> ModelData:
+    """The data of an image, for the steps of its program; MODEL is where they begin."""
     data = ModelData()
     model = np.zeros(len(MODEL), np.int64)
     data.add(model)
     main = image.program.routines["main"]
-    symbols = list(dict.fromkeys(s.name for p in main.params for s in p.type.symbols()))
-    segments = list(dict.fromkeys(r.segment for r in routes.leaves if isinstance(r, Route)))
-    firsts = {r.segment: r for r in reversed(routes.leaves) if isinstance(r, Route)}
-    plans = [_plan(data, image, firsts[s], symbols) for s in segments]
-    leaves = [
-        (-1, data.text(leaf)) if isinstance(leaf, str) else (segments.index(leaf.segment), 0)
-        for leaf in routes.leaves
-    ]
-    dims = list(_dims(data, main.params, symbols))
     results = zip(image.program.outputs, main.code.results, strict=True)
+    segments = flow.segments()
+    plans = [_plan(data, image, segment) for segment in segments]
+    numbers = {segment: number for number, segment in enumerate(segments)}
+    steps = [
+        [step.kind, *(_operand(data, numbers, o) for o in step.operands), *[0] * 4][: len(STEP)]
+        for step in flow.steps
+    ]
+    slots, n_dims = _slots(data, flow.slots)
     model[:] = row(
         MODEL,
-        n_symbols=len(symbols),
+        n_sizes=flow.n_sizes,
         n_inputs=len(main.params),
         inputs_at=_tensors(data, [(p.name, p.type) for p in main.params]),
-        n_dims=len(dims),
-        dims_at=data.rows(DIM, "input axis symbol first least most step text_at range_at", dims),
-        nodes_at=data.numbers(routes.nodes or [0]),
-        n_nodes=len(routes.nodes) // 4,
-        leaves_at=data.rows(LEAF, "plan text_at", leaves),
-        n_plans=len(plans),
-        plans_at=data.numbers(plans or [0]),
         n_outputs=len(image.program.outputs),
         outputs_at=_tensors(data, [(name, atom.type) for name, atom in results]),
+        n_slots=len(slots),
+        slots_at=data.rows(SLOT, "rank itemsize dims constant shape", slots),
+        n_dims=n_dims,
+        n_plans=len(plans),
+        plans_at=data.numbers(plans or [0]),
+        steps_at=data.rows(STEP, "kind a b c d", steps),
+        shapes=flow.shapes,
         core_at=data.kernels([image.supply.core(name).name for name in CORE.__members__]),
         **{name: data.text(text) for name, text in TEXTS.items()},
     )
@@ -138,37 +137,37 @@ def _tensors(data: ModelData, tensors: Sequence[tuple[str, Any]]) -> int:
     return data.numbers([data.text(f"{name}: {type_}") for name, type_ in tensors] or [0])
 
 
-def _dims(
-    data: ModelData, params: Sequence[Var], symbols: Sequence[str]
-) -> Iterator[tuple[int, ...]]:
-    """The rows of all axes of inputs, those that tell a symbol's size before the others."""
-    later: list[tuple[int, ...]] = []
-    seen = set[str]()
-    for i, param in enumerate(params):
-        for axis, dim in enumerate(param.type.shape):
-            where = f"input {param.name}: dim {axis} must be"
-            if isinstance(dim, int):
-                text = data.text(f"{where} %lld, got %lld")
-                later.append((i, axis, -1, 0, dim, dim, 1, text, text))
-            elif isinstance(dim, Symbol):
-                most = LARGEST if dim.hi is None else dim.hi
-                texts = f"{dim.name}=%lld, got %lld", f"{dim.name} in {dim.range}, got %lld"
-                said = [data.text(f"{where} {text}") for text in texts]
-                is_first = dim.name not in seen
-                seen.add(dim.name)
-                symbol, sizes = symbols.index(dim.name), (dim.lo, most, dim.step)
-                its = (i, axis, symbol, int(is_first), *sizes, *said)
-                if is_first:
-                    yield its
-                else:
-                    later.append(its)
-            else:
-                raise ProgramError(f"{where} {dim}: a library takes sizes and symbols alone")
-    yield from later
+def _operand(data: ModelData, segments: Mapping[Segment, int], operand: Any) -> int:
+    """The word of an operand of a step: a number, or the place of what it is."""
+    match operand:
+        case Segment():
+            return segments[operand]
+        case Label():
+            return operand.at
+        case str():
+            return data.text(operand)
+        case tuple() if operand and isinstance(operand[0], tuple):
+            rows = [[_operand(data, segments, o) for o in row] for row in operand]
+            return data.rows(DIM, "slot axis size first least most step text_at range_at", rows)
+        case tuple():
+            return data.numbers([_operand(data, segments, o) for o in operand] or [0])
+    return int(operand)
 
 
-def _plan(data: ModelData, image: Image, route: Route, symbols: Sequence[str]) -> int:
-    linked = image.linked(route.segment)
+def _slots(data: ModelData, slots: Sequence[Slot]) -> tuple[list[Sequence[int]], int]:
+    """The rows of slots, and how many words their shapes have."""
+    rows: list[Sequence[int]] = []
+    n_dims = 0
+    for slot in slots:
+        value, rank = slot.constant, len(slot.type.shape)
+        constant = (0, 0) if value is None else (data.constant(value), data.numbers(value.shape))
+        rows.append((rank, slot.type.dtype.itemsize, n_dims, *constant))
+        n_dims += rank
+    return rows, n_dims
+
+
+def _plan(data: ModelData, image: Image, segment: Segment) -> int:
+    linked = image.linked(segment) if segment.fn.body else _of_dims(image, segment)
     plan = linked.plan
     rows = [*plan.kernels, *[image.supply.core("strip").name] * len(plan.groups)]
     constants = [
@@ -178,7 +177,6 @@ def _plan(data: ModelData, image: Image, route: Route, symbols: Sequence[str]) -
     tables = {name: getattr(plan, name) for name in TABLES}
     return data.words(
         PLAN,
-        symbols_at=data.numbers([symbols.index(route.symbols[s]) for s in plan.symbols] or [0]),
         n_symbols=len(plan.symbols),
         initial_at=data.add(plan.initial),
         n_registers=len(plan.initial),
@@ -193,18 +191,22 @@ def _plan(data: ModelData, image: Image, route: Route, symbols: Sequence[str]) -
         width=plan.width,
         size=plan.size,
         fixed=plan.fixed,
-        inputs_at=data.numbers(route.inputs or [0]),
-        n_inputs=len(route.inputs),
-        results_at=_results(data, linked),
+        n_inputs=len(segment.fn.params),
         n_results=len(plan.results),
-        outputs_at=data.numbers(route.outputs or [0]),
+        results_at=_results(data, linked),
         failures_at=data.numbers([data.text(f"these sizes: {text}") for text in FAILURES]),
-        reports_text_at=data.numbers([data.text(_report(route, k)) for k in range(len(rows))]),
+        reports_text_at=data.numbers([data.text(_report(segment, k)) for k in range(len(rows))]),
     )
 
 
-def _report(route: Route, step: int) -> str:
-    rows = route.segment.rows
+def _of_dims(image: Image, segment: Segment) -> Linked:
+    """A segment that computes dims alone, the shape of its result: no image has it."""
+    plan = plan_of(segment, 1, partial(launch_of, target=image.program.target))
+    return Linked(plan, plan.initial[:0], (), (), ((plan.results[0].shape, np.dtype(np.int64)),))
+
+
+def _report(segment: Segment, step: int) -> str:
+    rows = segment.rows
     op = rows[step].workload.anchor.op.name if step < len(rows) else ""
     return f"in {op}: index %lld is out of range for extent %lld"
 

@@ -61,12 +61,17 @@ int64_t ${prefix}_outputs(void);
 const char *${prefix}_input(int64_t number);
 const char *${prefix}_output(int64_t number);
 
-/* Write the shapes of the outputs for inputs of some shapes; one that is NULL is left out. */
+/* Write the shapes of the outputs for inputs of some shapes; one that is NULL is left out. What
+   only values tell is -1. Without shapes (NULL): those that the outputs of the last run have. */
 int64_t ${prefix}_shape($prefix *context, const int64_t *const *shapes, int64_t *const *results);
 
-/* Compute the outputs: into arrays of at least as many bytes as they need, of so many each. */
+/* Compute the outputs: into arrays of at least as many bytes as they need, of so many each. An
+   output whose array is NULL stays in the context, until its next call. */
 int64_t ${prefix}_run($prefix *context, const void *const *inputs, const int64_t *const *shapes,
 ${spaces}void *const *outputs, const int64_t *output_bytes);
+
+/* Where the last run left an output, by its number; NULL if it failed, or there is none. */
+const void *${prefix}_result(const $prefix *context, int64_t number);
 
 #ifdef __cplusplus
 }

@@ -17,10 +17,10 @@ from bucketize.kernel.emit.word import DATA
 from bucketize.library import shared_object
 from bucketize.library.block import CORE
 from bucketize.library.data import data_of
+from bucketize.library.flow import Flow
 from bucketize.library.header import header
 from bucketize.library.native import model
 from bucketize.library.objects import write_objects
-from bucketize.library.route import Route, Routes, routes_of
 from bucketize.link.image import Image
 from bucketize.machine.file import put
 from bucketize.machine.target import Processor
@@ -36,6 +36,7 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "output": model.output_text,
     "shape": model.shape,
     "run": model.run,
+    "result": model.result,
 }
 FORMATS = ("so", "c")
 
@@ -66,8 +67,8 @@ def save_library(exe: Executable, path: str | Path, format: str = "so") -> Path:
         raise ArgumentError(f"format: expected {' or '.join(FORMATS)}, got {format!r}")
     path, image = Path(path), exe.image
     name = re.sub(r"\W", "_", path.stem)  # an identifier of C
-    prefix, routes = f"bucketize_{name}", routes_of(image.program)
-    codes, data = _codes(image, routes, prefix), data_of(image, routes)
+    prefix, flow = f"bucketize_{name}", Flow(image.program)
+    codes, data = _codes(image, flow, prefix), data_of(image, flow)
     exports = [f"{prefix}_{function}" for function in FUNCTIONS]
     said = header(path.name, prefix, image.program)
     if format == "c":
@@ -82,11 +83,11 @@ def save_library(exe: Executable, path: str | Path, format: str = "so") -> Path:
     return beside
 
 
-def _codes(image: Image, routes: Routes, prefix: str) -> dict[str, bytes]:
+def _codes(image: Image, flow: Flow, prefix: str) -> dict[str, bytes]:
     """Machine code, by the names of its functions; of the interface, by an empty one."""
     supply = image.supply
-    segments = dict.fromkeys(r.segment for r in routes.leaves if isinstance(r, Route))
-    names = dict.fromkeys(name for s in segments for name in image.linked(s).plan.kernels)
+    plans = [image.linked(s).plan for s in flow.segments() if s.fn.body]
+    names = dict.fromkeys(name for plan in plans for name in plan.kernels)
     core = [supply.core(name) for name in CORE.__members__]
     kernels = [*core, *(supply.kernel(name) for name in names)]
     own = _functions(image.program.target.processor, prefix)

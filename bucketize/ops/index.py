@@ -18,6 +18,7 @@ __all__ = [
     "gather_elements",
     "gather_nd",
     "nonzero",
+    "nonzero_rows",
     "scatter_elements",
     "scatter_nd",
     "tensor_scatter",
@@ -322,6 +323,25 @@ def tensor_scatter(x: Array, update: Array, start: Array, *, axis: int, circular
 def nonzero(x: Array) -> Array:
     """The indices of the elements that are not zero, one column for each."""
     return np.stack(np.nonzero(np.atleast_1d(x)))[: x.ndim].astype(np.int64)
+
+
+def _rows_shape(x: Shape, *, count: Dim) -> Shape:
+    if isinstance(count, int) and count < 0:
+        raise TypeRelError(f"the first {count} rows")
+    return (count, len(x))
+
+
+@op(
+    shape=_rows_shape,
+    dtype=lambda _, **__: np.dtype(np.int64),
+    padding=unsafe,
+    example="float32[N, C] {count=N}; int64[N, 1, 2] in [1, 3) {count=2*N}",
+)
+def nonzero_rows(x: Array, *, count: int) -> Array:
+    """A row of indices of each of the first `count` elements that are not zero, or of zeros."""
+    rows, places = np.zeros((count, x.ndim), np.int64), np.argwhere(x)[:count]
+    rows[: len(places)] = places
+    return rows
 
 
 def _compress_shape(x: Shape, mask: Shape, *, axis: int) -> Shape:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from bucketize.errors import TypeRelError
-from bucketize.op import Array, Attrs, Op, first_dtype, op
+from bucketize.op import Array, Attrs, Op, op
 from bucketize.ops.rules import check_axes, int64, unsafe
 from bucketize.types import ANY, Dim, Shape, Type, meet, minimum
 
-__all__ = ["first_rows", "kept_boxes", "non_max_suppression", "unique"]
+__all__ = ["kept_boxes", "non_max_suppression", "unique"]
 
 Shapes = tuple[Shape, ...]
 
@@ -44,27 +44,6 @@ def unique(x: Array, *, axis: int, sorted: bool = True) -> tuple[Array, ...]:
         parts, first, counts = parts.take(order, axis), first[order], counts[order]
         which = np.argsort(order)[which]
     return parts, *(k.reshape(-1).astype(np.int64) for k in (first, which, counts))
-
-
-# --- rows ----------------------------------------------------------------------------------------
-
-
-def _first_shape(x: Shape, count: Shape) -> Shape:
-    if not x or count:
-        raise TypeRelError(f"rows and a scalar, got ranks {len(x)} and {len(count)}")
-    return (ANY, *x[1:])
-
-
-@op(
-    shape=_first_shape,
-    shape_from_values=lambda x, count: (len(x[: int(count)]), *x.shape[1:]),
-    dtype=first_dtype,
-    padding=unsafe,
-    example="float32[N, C], int64[] in [0, N); int64[N], int64[] = N",
-)
-def first_rows(x: Array, count: Array) -> Array:
-    """The first `count` rows of `x`: what there was room for, without what is left over."""
-    return x[: int(count)]
 
 
 # --- boxes ---------------------------------------------------------------------------------------

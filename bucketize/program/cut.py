@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import RLock
 
@@ -51,7 +51,9 @@ from bucketize.program.instruction import (
 )
 from bucketize.transform.dead_code import used_atoms
 from bucketize.transform.dynamic_to_static import static_form
-from bucketize.types import ANY, AnyDim, Symbol, TensorType
+from bucketize.types import ANY, AnyDim, Symbol, TensorType, product
+
+LEAST = -(1 << 63)  # of what is read
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,13 +63,13 @@ class _Typed:
     binding: Binding
     brings_sizes: bool
     """Whether some of them are known only once it is run."""
-    reads: ReadSizes | None = None
+    reads: tuple[ReadSizes, ...] = ()
     """What tells them before it is run."""
 
     @property
     def atoms(self) -> set[Atom]:
         """What it reads."""
-        return used_atoms(self.binding) | ({self.reads.atom} if self.reads else set())
+        return used_atoms(self.binding) | {read.atom for read in self.reads}
 
 
 @dataclass
@@ -101,9 +103,9 @@ class Cutter:
                 self.tests[b.out] = b
                 continue
             native = None if step.brings_sizes else self._native(b)
-            if step.reads is not None or native is None:
+            if step.reads or native is None:
                 self._flush(run, instructions, needed, i)
-                instructions += [] if step.reads is None else [step.reads]
+                instructions += step.reads
             if native is not None:
                 run.append(native)
             else:
@@ -122,14 +124,14 @@ class Cutter:
 
     def _named_sizes(self, fn: Function, env: Env) -> list[_Typed]:
         """The bindings, typed anew with a symbol for each extent that is known only when made."""
-        typed = []
+        typed, reads = [], dict[tuple[Atom, int], ReadSizes]()
         for b in fn.body:
             if not env and not any(map(_has_unknown, b.outs)):
                 typed.append(_Typed(b, False))  # nothing before it changed: neither does it
                 continue
             rebuilt = _made_again(b, env)
             if rebuilt is not None:
-                step = self._read_before(rebuilt) or self._named_after(rebuilt)
+                step = self._read_before(rebuilt, reads) or self._named_after(rebuilt)
                 env.update(zip(b.outs, step.binding.outs, strict=True))
                 typed.append(step)
         return typed
@@ -139,27 +141,41 @@ class Cutter:
         outs = tuple(map(self._named, b.outs))
         return _Typed(Binding(outs, b.op, b.args, b.attrs, b.origin), outs != b.outs)
 
-    def _read_before(self, b: Binding) -> _Typed | None:
-        """The static twin of an op that is told its extents by a tensor: they are read before."""
-        place = b.op.extents
-        if place is None or not b.is_ranked or not any(map(_has_unknown, b.outs)):
+    def _read_before(self, b: Binding, before: dict[tuple[Atom, int], ReadSizes]) -> _Typed | None:
+        """The static twin of an op that is told numbers by tensors, which are read before it.
+
+        What was read `before` is not read again.
+        """
+        if b.op.static is None or not b.is_ranked or not any(map(_has_unknown, b.outs)):
             return None
-        extents = b.args[place]
-        (count,) = extents.type.shape
-        if not isinstance(count, int):
-            return None
-        value = extents.type.value or (ANY,) * count
-        dims = tuple(self._fresh() for _ in value)
-        types = [a.type for a in b.args]
-        named = tuple(d if isinstance(v, AnyDim) else v for v, d in zip(value, dims, strict=True))
-        types[place] = TensorType(extents.type.dtype, extents.type.shape, named)
-        assert b.op.static is not None
+        types, reads = [a.type for a in b.args], dict[tuple[Atom, int], ReadSizes]()
+        for place in sorted(b.op.reads & set(range(len(b.args)))):
+            type_, least = types[place], 0 if place == b.op.extents else LEAST
+            count, value = product(type_.shape), type_.value
+            if value is None or ANY in value:
+                if not isinstance(count, int) or type_.dtype.kind != "i":
+                    return None
+                key = (b.args[place], least)
+                reads[key] = before.get(key) or self._read(b, b.args[place], count, least)
+                pairs = zip(value or (ANY,) * count, reads[key].symbols, strict=True)
+                value = tuple(s if isinstance(v, AnyDim) else v for v, s in pairs)
+                types[place] = TensorType(type_.dtype, type_.shape, value)
         twin = b.op.static(*types, **b.attrs)
-        assert twin is not None, "every extent has a name"
+        if twin is None:
+            return None
         op, attrs = twin
         out = Builder(origin=b.origin)
-        out.emit_all(op, *(a for i, a in enumerate(b.args) if i != place), **attrs)
-        return _Typed(out.body[0], False, ReadSizes(extents, dims, b.op.name))
+        out.emit_all(op, *(a for i, a in enumerate(b.args) if i not in b.op.reads), **attrs)
+        (static,) = out.body
+        if any(map(_has_unknown, static.outs)):
+            return None
+        new = tuple(read for key, read in reads.items() if key not in before)
+        before |= reads
+        return _Typed(static, False, new)
+
+    def _read(self, b: Binding, atom: Atom, count: int, least: int) -> ReadSizes:
+        symbols = tuple(replace(self._fresh(), lo=least) for _ in range(count))
+        return ReadSizes(atom, symbols, b.op.name)
 
     def _named(self, var: Var) -> Var:
         if not _has_unknown(var):
@@ -264,7 +280,7 @@ def _live(typed: Sequence[_Typed], results: Sequence[Atom]) -> list[_Typed]:
     """The steps without shape arithmetic that nothing reads any more."""
     needed, live = set(results), []
     for step in reversed(typed):
-        stays = step.brings_sizes or step.reads is not None or step.binding.op in STRUCTURAL
+        stays = step.brings_sizes or step.reads or step.binding.op in STRUCTURAL
         if stays or not needed.isdisjoint(step.binding.outs):
             live.append(step)
             needed |= step.atoms

@@ -224,12 +224,12 @@ class Compute(Instruction, name="compute", text="{binding}"):
 
 @dataclass(frozen=True, eq=False)
 class ReadSizes(Instruction, name="read_sizes", text="read {symbols} of {atom} for {op}"):
-    """Learn extents from the elements of an integer tensor; none may be negative."""
+    """Learn numbers from the elements of an integer tensor; a symbol from 0 on is an extent."""
 
     atom: Atom
     symbols: tuple[Symbol, ...]
     op: str
-    """Whose extents they are."""
+    """Whose numbers they are."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -284,7 +284,7 @@ def _compute(_: Context, i: Compute, registers: Registers, sizes: Sizes) -> None
 def _read_sizes(_: Context, i: ReadSizes, registers: Registers, sizes: Sizes) -> None:
     elements = _read(registers, i.atom).reshape(-1).tolist()
     for symbol, size in zip(i.symbols, elements, strict=True):
-        if not 0 <= size < LARGEST:
+        if symbol.lo == 0 and not 0 <= size < LARGEST:
             kind = "a negative extent" if size < 0 else "an extent that is too large"
             raise ShapeError(f"in {i.op}: {kind} in {elements}")
         sizes[symbol.name] = size

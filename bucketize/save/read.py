@@ -225,7 +225,10 @@ class StoredSegment(Segment):
         """As the file has them beside the text; older ones have not."""
         if "types" not in self.entry:
             return super().types
-        params, results = (tuple(map(parse_type, types)) for types in self.entry["types"])
+        bounds = _symbols(self.entry.get("bounds", {}))
+        params, results = (
+            tuple(parse_type(text, bounds) for text in types) for types in self.entry["types"]
+        )
         return params, results
 
     @property
@@ -369,7 +372,7 @@ DECODE: Mapping[Any, Callable[[_Decoder, Any], Any]] = {
     Code: _Decoder.code,
     Leaves: lambda d, entries: Leaves(entries, d.leaf),
     Nodes: lambda _, nodes: array("q", nodes),
-    Symbol: lambda _, name: Symbol(name),
+    Symbol: lambda _, saved: Symbol(saved) if isinstance(saved, str) else Symbol(*saved),
     Dim: _Decoder.dim,
     str: lambda _, text: text,
     bool: lambda _, flag: flag,

@@ -119,6 +119,9 @@ class _Saver:
             entry["calls"] = [self.call(c) for c in segment.every]
             plan = self.image.linked(segment).plan
             entry["types"] = [list(map(str, types)) for types in segment.types]
+            entry["bounds"] = _bounds(
+                s for types in segment.types for t in types for s in t.symbols()
+            )
             entry["reads"] = [self.read(segment, row, k) for _, row, k in plan.constants]
             entry["plan"] = self.plan(plan)
         return self.segments[segment]
@@ -253,7 +256,7 @@ ENCODE: Mapping[Any, Callable[[_Encoder, Any], Any]] = {
     Code: _Encoder.code,
     Leaves: lambda e, leaves: [e.code(leaves[k]) for k in range(len(leaves))],
     Nodes: lambda _, nodes: list(nodes),
-    Symbol: lambda _, symbol: symbol.name,
+    Symbol: lambda _, symbol: [symbol.name, *symbol.bounds],
     Dim: lambda _, dim: str(TensorType(np.dtype(int), (dim,))),
     str: lambda _, text: text,
     bool: lambda _, flag: flag,

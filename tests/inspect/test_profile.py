@@ -164,7 +164,7 @@ def test_dynamic_models_know_their_nodes_and_are_profiled(taken: bool, tmp_path:
     expected = ["where", "float", "flat", "minus" if taken else "power", "tiled", "grown"]
     for each in (exe, bucketize.load(tmp_path / "net.bkt")):
         frame = each.profile(*arrays, repetitions=2, roofline=ROOF)
-        assert sorted(frame["name"]) == sorted([*expected, BETWEEN])
+        assert set(frame["name"]) == {*expected, BETWEEN}
 
 
 # --- the time of each kernel ---
@@ -333,12 +333,12 @@ def test_of_a_table_only_the_rows_that_are_read_count() -> None:
 def test_what_numpy_computes_is_a_row_without_work() -> None:
     x = Var("x", tensor("float32", Symbol("N")))
     b = Builder()
-    y = b.emit(ops.relu, b.emit(ops.nonzero, b.emit(ops.neg, x)))
+    y = b.emit(ops.relu, b.emit_all(ops.unique, b.emit(ops.neg, x), axis=0)[0])
     exe = bucketize.compile(Module({"main": b.function("main", [x], [y])}))
-    frame = exe.profile(np.array([0, 1, 2], np.float32), repetitions=2, roofline=ROOF)
-    assert list(frame["name"]) == ["neg", "nonzero", "relu", BETWEEN]
+    frame = exe.profile(np.array([0, 1, 1], np.float32), repetitions=2, roofline=ROOF)
+    assert list(frame["name"]) == ["neg", "unique", "relu", BETWEEN]
     host = frame.iloc[1]
-    assert (host["kernel"], host["shape"]) == ("numpy", (1, 2))
+    assert (host["kernel"], host["shape"]) == ("numpy", (2,))
     assert np.isnan(host["flops"])
     assert host["time_s"] > 0
 

@@ -18,7 +18,7 @@ from bucketize.ir import Builder, Const, Module, Var, infer
 from bucketize.lower.upper_bound import bound_rows
 from bucketize.onnx import from_onnx
 from bucketize.op import Array
-from bucketize.types import Symbol, tensor
+from bucketize.types import Symbol, TensorType, tensor
 
 HEAD = "(float[B, N, 4] b, float[B, C, N] s, int64[1] k, float[1] o, float[1] l)"
 ALL = 2**62
@@ -114,7 +114,7 @@ def test_known_limits_bound_the_room() -> None:
         y = out.emit(ops.non_max_suppression, boxes, scores, *limits)
         lowered = bound_rows(out.function("main", (boxes, scores), [y]))
         kept, cut = lowered.body
-        assert (kept.op, cut.op) == (ops.kept_boxes, ops.first_rows)
+        assert (kept.op, cut.op) == (ops.kept_boxes, ops.dyn_first_rows)
         assert str(kept.outs[0].type) == f"int64[{rows}, 3]"
         assert bound_rows(lowered) is lowered
 
@@ -130,11 +130,13 @@ def test_boxes_of_other_dtypes_are_computed_on_the_host() -> None:
     np.testing.assert_array_equal(got[0], want[0])
 
 
-@pytest.mark.parametrize("shapes", [((N,), ()), ((), ()), ((N, 4), (1,))])
-def test_rows_are_those_of_a_tensor(shapes: Any) -> None:
-    x, count = (tensor("int64", *shape) for shape in shapes)
-    if len(shapes[0]) and not shapes[1]:
-        assert str(infer(ops.first_rows, [x, count], {})[0]) == "int64[?]"
-        return
-    with pytest.raises(TypeRelError, match="rows and a scalar, got ranks"):
-        infer(ops.first_rows, [x, count], {})
+def test_rows_are_no_fewer_than_none() -> None:
+    x = tensor("float32", N, 4)
+    count = TensorType(np.dtype(np.int64), (), (-1,))
+    for op, types, attrs in (
+        (ops.nonzero_rows, [x], {"count": -1}),
+        (ops.dyn_nonzero_rows, [x, count], {}),
+        (ops.dyn_first_rows, [x, count], {}),
+    ):
+        with pytest.raises(TypeRelError, match="the first -1 rows"):
+            infer(op, types, attrs)

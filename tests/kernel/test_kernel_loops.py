@@ -77,7 +77,8 @@ WITHOUT = {
     *("reshape", "squeeze", "unsqueeze"),  # views
     *("shape_of", "size_of", "from_dims", "dim_less", "dims_within"),  # dims, known to the host
     *("conv3d", "max_pool3d", "avg_pool3d", "conv_transpose"),  # lowered to those that have one
-    *("nonzero", "compress", "unique", "first_rows"),  # the VM runs their compute
+    "unique",  # the VM runs its compute
+    *("nonzero", "compress"),  # lowered to `nonzero_rows`
     "non_max_suppression",  # lowered to `kept_boxes`
     "deform_conv2d",  # likewise
     "conv2d_integer",  # by weights that are not known, which no front end makes

@@ -169,6 +169,7 @@ WORKLOADS = {
         ops.kept_boxes,
         "float32[B, N, 4], float32[B, C, N], int64[], float32[], float32[] {center=True}",
     ),
+    "nonzero": lone(ops.nonzero_rows, "float32[N, C] {count=M}"),
     "matmul_loops": lone(ops.matmul, "int32[B, M, K], int32[K, N]"),
     "conv2d_loops": lone(
         ops.conv2d, "float64[N, H+2, W+2, C], float64[D, C, 3, 3] {layout='NHWC'}"

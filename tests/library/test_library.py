@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,9 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import test_capture
+import test_rounds
 from c_library import ADDRESS, CModel, addresses, same_as, saved_library
 from composites import Composite
 from conftest import Golden
+from onnx import numpy_helper
 from onnx_model import parse
 from test_composites import ALL
 
@@ -23,8 +27,8 @@ from bucketize import ops, zoo
 from bucketize.errors import ArgumentError, BucketizeError, ProgramError, UnsupportedModelError
 from bucketize.executable import Executable
 from bucketize.ir import Builder, Const, Module, Var
+from bucketize.library.flow import Flow
 from bucketize.library.header import C_TYPES
-from bucketize.library.route import routes_of
 from bucketize.library.shared_object import text_of
 from bucketize.onnx import from_onnx
 from bucketize.types import Symbol, tensor
@@ -35,7 +39,7 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ELF is Linux's"),
 ]
 
-SHAPE, ARRAY = 1, 3
+SHAPE, MEMORY, ARRAY = 1, 2, 3
 N, M = Symbol("N", 1, 64), Symbol("M", 1, 9)
 
 
@@ -124,6 +128,24 @@ def test_results_that_no_kernel_writes(tmp_path: Path) -> None:
     same_as(exe, tmp_path / "m.so", calls)
 
 
+def test_results_that_are_inputs_or_constants(tmp_path: Path) -> None:
+    x, out = Var("x", tensor("float32", N)), Builder()
+    y = out.emit(ops.relu, x)
+    mod = Module({"main": out.function("main", [x], [y, x, Const(np.arange(3)), x])})
+    same_as(saved_library(mod, tmp_path / "m.so"), tmp_path / "m.so", [[-np.ones(3, np.float32)]])
+
+
+def test_dims_that_follow_from_others(tmp_path: Path) -> None:
+    x, out = Var("x", tensor("float32", N, 2 * N)), Builder()
+    mod = Module({"main": out.function("main", [x], [out.emit(ops.relu, x)])})
+    exe = saved_library(mod, tmp_path / "m.so")
+    same_as(exe, tmp_path / "m.so", [[np.ones((n, 2 * n), np.float32)] for n in (1, 3)])
+    with CModel(tmp_path / "m.so") as model:
+        array = np.ones((3, 5), np.float32)
+        assert model.run([array], [array.copy()]) == SHAPE
+        assert model.error == "input x: dim 1 must be 2*N=6, got 5"
+
+
 def test_two_libraries_in_one_process(tmp_path: Path, written: tuple[Executable, Path]) -> None:
     exe = saved_library(mlp(), tmp_path / "other.so")
     same_as(exe, tmp_path / "other.so", [[rows(7)]])
@@ -169,7 +191,6 @@ NOTHING = ADDRESS()
         ({"shapes": NOTHING}, "there is no shape at place 0"),
         ({"shapes": (ADDRESS * 1)(None)}, "there is no shape at place 0"),
         ({"outputs": NOTHING}, "there is no array at place 0"),
-        ({"outputs": (ADDRESS * 1)(None)}, "there is no array at place 0"),
         ({"lengths": NOTHING}, "there is no array at place 0"),
         ({"lengths": (ctypes.c_int64 * 1)(119)}, "an output needs 120 bytes, got 119"),
         ({"lengths": (ctypes.c_int64 * 1)(-1)}, "an output needs 120 bytes, got -1"),
@@ -246,26 +267,164 @@ from c_library import ADDRESS, CModel, Path, addresses
 SIZES = (-1, 0, 1, 3, 64, 65, 784, 1 << 40, -(1 << 63), (1 << 63) - 1)
 rng, answers = random.Random(int(sys.argv[2])), set()
 data, output = np.ones((64, 784), np.float32), np.zeros((64, 10), np.float32)
+rounds, is_loop = np.zeros((), np.int64), sys.argv[3] == "loop"
+inputs = [rounds, data] if is_loop else [data]
 with CModel(Path(sys.argv[1])) as model:
     for _ in range(3000):
         first, second = rng.choice((1, 5, 64, *SIZES)), rng.choice((784, 784, 784, *SIZES))
         shape = np.array([first, second], np.int64)
-        length = np.array([min(rng.choice((2560, *SIZES)), 2560)], np.int64)
-        other = {"shapes": addresses([shape]), "lengths": ADDRESS(length.ctypes.data)}
+        length = np.array([min(rng.choice((2560, *SIZES)), 2560)] * 2, np.int64)
+        scalar = np.zeros(0, np.int64)
+        shapes = [scalar, shape] if is_loop else [shape]
+        rounds[...] = rng.choice((-(1 << 63), -1, 0, 1, 2, 7))
+        other = {"shapes": addresses(shapes), "lengths": ADDRESS(length.ctypes.data)}
         if rng.random() < 0.2:
             name = rng.choice(("inputs", "shapes", "outputs", "lengths"))
             is_inside = rng.random() < 0.5 and name != "lengths"
-            other[name] = (ADDRESS * 1)(None) if is_inside else ADDRESS()
-        answers.add(model.run([data], [output], **other))
+            other[name] = (ADDRESS * 2)(None) if is_inside else ADDRESS()
+        answers.add(model.run(inputs, [output, output], **other))
 assert answers == {0, 1, 3}, answers
 """
+GROWS = """(int64 n, float[N, 784] x) => (float[P, 3] y, float[R, 1, 3] rows) {
+  w = Slice(x, zero, one)
+  z = Slice(w, zero, three, one)
+  y, rows = Loop(n, , z) <body = b (int64 i, bool c, float[A, 3] h)
+    => (bool d, float[B, 3] g, float[1, 3] row) {
+    d = Identity(c)
+    e = Tanh(z)
+    g = Concat<axis = 0>(h, e)
+    row = ReduceSum<keepdims = 1>(g, zero)
+  }>
+}"""
 
 
+def grows() -> Module:
+    """A loop: a carried tensor grows by a row in each round, and its sums are stacked."""
+    numbers = {"zero": 0, "one": 1, "three": 3}
+    model = parse(GROWS)
+    for name, value in numbers.items():
+        array = np.array([value], np.int64)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return from_onnx(model, bounds={"N": (1, 64)})
+
+
+@pytest.fixture(scope="module")
+def loop(tmp_path_factory: pytest.TempPathFactory) -> tuple[Executable, Path]:
+    place = tmp_path_factory.mktemp("library") / "loop.so"
+    return saved_library(grows(), place), place
+
+
+@pytest.mark.parametrize("name", ["clones", "loop"])
 @pytest.mark.parametrize("seed", range(3))
-def test_hostile_calls_are_refused_and_the_process_lives(path: Path, seed: int) -> None:
+def test_hostile_calls_are_refused_and_the_process_lives(
+    path: Path, loop: tuple[Executable, Path], name: str, seed: int
+) -> None:
     place = os.pathsep.join(p for p in sys.path if p)
-    command = [sys.executable, "-P", "-c", HOSTILE, str(path), str(seed)]
+    library = loop[1] if name == "loop" else path
+    command = [sys.executable, "-P", "-c", HOSTILE, str(library), str(seed), name]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": place})
+
+
+# --- values --------------------------------------------------------------------------------------
+
+
+def test_rounds_of_any_number(loop: tuple[Executable, Path]) -> None:
+    """None, fewer than none, more than before."""
+    counts = (3, 0, 1, -5, 7, 200, 2)
+    calls = [[np.array(n), np.full((k + 1, 784), 0.1, np.float32)] for k, n in enumerate(counts)]
+    same_as(*loop, calls)
+
+
+def test_what_only_a_run_tells_is_told_after_it(loop: tuple[Executable, Path]) -> None:
+    x = np.ones((2, 784), np.float32)
+    with CModel(loop[1]) as model:
+        library, zeros = model.library, [np.zeros((4, 3), np.float32), np.zeros(9, np.float32)]
+        assert library["shape"](model.context, None, addresses(zeros)) == ARRAY
+        assert model.error == "there is no shape at place 0"
+        assert library["result"](model.context, ctypes.c_int64(0)) is None
+        assert model.shapes([np.array(3), x], [2, 3]) == [(-1, 3), (-1, 1, 3)]
+        assert model.run([np.array(3), x], zeros) == 0
+        assert model.ended([np.zeros((4, 3)), np.zeros((3, 1, 3))]) == [(4, 3), (3, 1, 3)]
+        assert library["result"](model.context, ctypes.c_int64(0)) == zeros[0].ctypes.data
+        for number in (-1, 2, 1 << 60):
+            assert library["result"](model.context, ctypes.c_int64(number)) is None
+        assert model.run([np.array(4), x], zeros) == ARRAY
+        assert model.error == "an output needs 60 bytes, got 48"
+        assert library["result"](model.context, ctypes.c_int64(0)) is None
+        assert library["result"](None, ctypes.c_int64(0)) is None
+
+
+@pytest.mark.parametrize(
+    ("extents", "answer", "message"),
+    [
+        ((3, -1), SHAPE, "in dyn.full: no extent can be -1"),
+        ((1 << 62, 1), SHAPE, f"in dyn.full: no extent can be {1 << 62}"),
+        ((1 << 40, 1 << 40), SHAPE, "these sizes: a tensor is too large"),
+        ((1 << 50, 1), MEMORY, f"no memory for {4 << 50} bytes"),
+    ],
+)
+def test_extents_that_values_bring(
+    extents: tuple[int, int], answer: int, message: str, tmp_path: Path
+) -> None:
+    mod = from_onnx(parse("(int64[2] s) => (float[A, B] y) { y = ConstantOfShape(s) }"))
+    exe = saved_library(mod, tmp_path / "m.so")
+    same_as(exe, tmp_path / "m.so", [[np.array(s)] for s in ((2, 3), (0, 4), (5, 1))])
+    with CModel(tmp_path / "m.so") as model:
+        none = (ADDRESS * 1)()
+        assert model.run([np.array(extents)], [np.zeros(1)], outputs=none) == answer
+        assert model.error == message
+
+
+def test_rows_of_rounds_that_differ(tmp_path: Path) -> None:
+    rows = GROWS.replace("float[R, 1, 3]", "float[R, Q, 3]").replace(
+        "float[1, 3] row", "float[Z, 3] row"
+    )
+    model = parse(rows.replace("row = ReduceSum<keepdims = 1>(g, zero)", "row = Identity(g)"))
+    for name, value in {"zero": 0, "one": 1, "three": 3}.items():
+        array = np.array([value], np.int64)
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    exe = saved_library(from_onnx(model), tmp_path / "m.so")
+    same_as(exe, tmp_path / "m.so", [[np.array(n), np.ones((1, 784), np.float32)] for n in (0, 1)])
+    with CModel(tmp_path / "m.so") as model_:
+        arrays = [np.array(2), np.ones((1, 784), np.float32)]
+        assert model_.run(arrays, [np.zeros(9), np.zeros(9)]) == SHAPE
+        assert re.fullmatch(r"in loop: rows of .* differ: 2 and 3", model_.error)
+
+
+ROUNDS = {**test_rounds.CASES, "exchanged": ("p = Identity(b) q = Identity(a)", test_rounds.TWO, 0)}
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_loops(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("test_rounds.CASES", ROUNDS)
+    exe = saved_library(test_rounds.module_of(name), tmp_path / "m.so")
+    sizes = ((0, 3), (1, 5), (2, 33), (7, 4), (3, 2))
+    calls = [[np.array(k), test_rounds.random(n), test_rounds.random(n, 1)] for k, n in sizes]
+    same_as(exe, tmp_path / "m.so", calls)
+
+
+@pytest.mark.parametrize("name", test_capture.CASES)
+def test_loops_over_rows(name: str, tmp_path: Path) -> None:
+    exe = saved_library(test_capture.module_of(**test_capture.CASES[name]), tmp_path / "m.so")
+    calls = [
+        list(test_capture.inputs_of(*s, 0).values()) for s in dict.fromkeys(test_capture.SHAPES)
+    ]
+    same_as(exe, tmp_path / "m.so", calls)
+
+
+def test_a_bad_index_ends_rounds(tmp_path: Path) -> None:
+    saved_library(test_rounds.module_of("taken"), tmp_path / "m.so")
+    with CModel(tmp_path / "m.so") as model:
+        one = np.ones(1, np.float32)
+        assert model.run([np.array(5), one, one], [one.copy(), one.copy()]) == SHAPE
+        assert model.error == "in gather: index 1 is out of range for extent 1"
+
+
+def test_a_loaded_program_with_loops_and_values(tmp_path: Path) -> None:
+    saved_library(grows(), tmp_path / "a.so").save(tmp_path / "m.bkt")
+    exe = bucketize.load(tmp_path / "m.bkt")
+    exe.save_library(tmp_path / "m.so")
+    same_as(exe, tmp_path / "m.so", [[np.array(3), np.ones((2, 784), np.float32)]])
 
 
 # --- what cannot be a library --------------------------------------------------------------------
@@ -273,33 +432,37 @@ def test_hostile_calls_are_refused_and_the_process_lives(path: Path, seed: int) 
 
 def test_what_numpy_computes_is_named(tmp_path: Path) -> None:
     x, out = Var("x", tensor("float32", N)), Builder()
-    mod = Module({"main": out.function("main", [x], [out.emit(ops.nonzero, x)])})
-    with pytest.raises(
-        ProgramError, match=r"main is no native code alone \(numpy computes nonzero"
-    ):
+    mod = Module({"main": out.function("main", [x], list(out.emit_all(ops.unique, x, axis=0)))})
+    with pytest.raises(ProgramError, match=r"main is no native code alone \(numpy computes unique"):
         saved_library(mod, tmp_path / "m.so")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_result_that_is_an_input_is_no_code(tmp_path: Path) -> None:
-    x, out = Var("x", tensor("float32", N)), Builder()
-    y = out.emit(ops.relu, x)
-    for result in (x, Const(np.zeros(3, np.float32))):
-        mod = Module({"main": out.function("main", [x], [y, result])})
-        with pytest.raises(ProgramError, match=r"\(a result is an input, or a constant\): no"):
-            saved_library(mod, tmp_path / "m.so")
-
-
-def test_dims_that_are_no_symbols_are_named(tmp_path: Path) -> None:
-    x, out = Var("x", tensor("float32", N, 2 * N)), Builder()
-    mod = Module({"main": out.function("main", [x], [out.emit(ops.relu, x)])})
-    with pytest.raises(ProgramError, match=r"input x: dim 1 must be 2\*N: a library takes sizes"):
-        saved_library(mod, tmp_path / "m.so")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "(int32 n, int32 zero, int32 one) => (int32[K] y) { y = Range(zero, n, one) }",
+            r"numpy computes dyn.arange",
+        ),
+        (
+            "(int32 n) => (int32[K] y) { zero = Constant<value = int32 {0}>() "
+            "one = Constant<value = int32 {1}>() y = Range(zero, n, one) }",
+            r"a library reads sizes of int64, not of int32\[\] \(dyn.arange\)",
+        ),
+    ],
+)
+def test_what_steps_cannot_ask(text: str, message: str, tmp_path: Path) -> None:
+    exe = bucketize.compile(from_onnx(parse(text)))
+    with pytest.raises(ProgramError, match=message):
+        exe.save_library(tmp_path / "m.so")
 
 
 def test_other_inputs_than_tensors_are_refused(tmp_path: Path) -> None:
     model = parse("(seq(float[N]) x) => (float[M] y) { y = ConcatFromSequence<axis = 0>(x) }")
-    with pytest.raises(ProgramError, match="a library takes tensors, no sequences and nothing"):
+    with pytest.raises(
+        ProgramError, match="a library takes tensors of known rank, no sequences and nothing"
+    ):
         saved_library(from_onnx(model), tmp_path / "m.so")
 
 
@@ -320,7 +483,7 @@ def test_what_can_be_a_library(name: str, golden: Golden) -> None:
     """A composite, or why not."""
     program = bucketize.compile(from_onnx(ALL[name].model), lazy=True).program
     try:
-        routes_of(program)
+        Flow(program)
         told = "yes"
     except ProgramError as e:
         told = str(e)
@@ -367,7 +530,7 @@ def test_of_other_files_it_needs_the_c_library_alone(path: Path) -> None:
     symbols = [line.split() for line in told.splitlines() if " FUNC " in line]
     own = {row[-1] for row in symbols if row[6] != "UND"}
     assert all(name.startswith("bucketize_model_") for name in own)
-    assert len(own) == 9
+    assert len(own) == 10
 
 
 def test_every_dtype_has_a_word_of_c() -> None:

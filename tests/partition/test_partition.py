@@ -30,7 +30,7 @@ from bucketize.kernel.typical import Box
 from bucketize.kernel.workload import Workload
 from bucketize.lower.cost import default_of
 from bucketize.machine.named import named
-from bucketize.ops import add, nonzero
+from bucketize.ops import add, unique
 from bucketize.partition import partition as home
 from bucketize.partition.drift import drift
 from bucketize.partition.expectation import Expectation, expectation, workloads
@@ -240,11 +240,11 @@ def test_what_is_no_question_is_refused() -> None:
 
 
 def module(*shapes: tuple[int | Symbol, ...]) -> Module:
-    """The sum of two inputs, and the places of what is not 0 in it, times two."""
+    """The sum of two inputs, and where its rows are first, times two."""
     out = Builder()
     x, y = (Var(n, tensor("float32", *s)) for n, s in zip("xy", shapes, strict=True))
     total = out.emit(add, x, y)
-    places = out.emit(nonzero, total)
+    places = out.emit_all(unique, total, axis=0)[1]
     return Module({"main": out.function("main", [x, y], [total, out.emit(add, places, places)])})
 
 

@@ -3,7 +3,7 @@
 What numba, which finds out types, takes seconds for takes a tenth of one where there is one type.
 All values are words, and so are addresses: `a[i]` is the word at address a + 8 * i. There are
 assignments, `if`, `while`, `for` over a `range`, `return`, floats inside a condition, and calls:
-of functions of the same file, which are inlined, and of those of `word.py`.
+of functions of such files, which are inlined, and of those of `word.py`.
 
 The words of a block have names where an annotation says whose, an `IntEnum` of their places: with
 `a: NAMES`, of a parameter or a variable, or a function that returns NAMES, `a.x` is the word called
@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from llvmlite import ir
@@ -73,6 +74,8 @@ class _File:
 
     def function(self, module: ir.Module, name: str) -> ir.Function:
         """The function of words with this name, whose result is a word, too; written once."""
+        if name not in self.texts:
+            return _File(self.known[name]).function(module, name)
         code = module.globals.get(name)
         if code is None:
             text = self.texts[name]
@@ -350,7 +353,7 @@ class _Body:
         function: Any = self.file.known.get(name)
         if getattr(function, "__module__", None) == word.__name__:
             return function(self.w, *arguments)
-        if name not in self.file.texts:
+        if not isinstance(function, FunctionType):
             raise _unknown(node.func)
         return self.b.call(self.file.function(self.w.module, name), arguments)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bucketize.onnx.export.rule import ExportSite, exports
 from bucketize.ops.dyn import axes as d
-from bucketize.ops.selection import first_rows, kept_boxes, non_max_suppression, unique
+from bucketize.ops.dyn.shape import dyn_first_rows, dyn_nonzero_rows
+from bucketize.ops.index import nonzero_rows
+from bucketize.ops.selection import kept_boxes, non_max_suppression, unique
 
 
 @exports(d.dyn_cumsum)
@@ -51,7 +53,25 @@ def _kept_boxes(s: ExportSite) -> tuple[str, str]:
     return s.node("Pad", rows, pads), count
 
 
-@exports(first_rows)
+@exports(dyn_first_rows)
 def _first_rows(s: ExportSite) -> str:
+    return _first(s, s[0], s.node("Unsqueeze", s[1], s.integers(0)))
+
+
+@exports(dyn_nonzero_rows)
+def _counted_places(s: ExportSite) -> str:
+    return _first(s, _places(s), s.node("Unsqueeze", s[1], s.integers(0)))
+
+
+@exports(nonzero_rows)
+def _nonzero_rows(s: ExportSite) -> str:
+    return _first(s, _places(s), s.extents((s.attr("count"),)))
+
+
+def _places(s: ExportSite) -> str:
+    return s.node("Transpose", s.node("NonZero", s[0]), perm=[1, 0])
+
+
+def _first(s: ExportSite, rows: str, count: str) -> str:
     zero = s.integers(0)
-    return s.node("Slice", s[0], zero, s.node("Unsqueeze", s[1], zero), zero)
+    return s.node("Slice", rows, zero, count, zero)

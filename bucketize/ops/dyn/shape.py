@@ -11,7 +11,7 @@ from bucketize.errors import TypeRelError
 from bucketize.op import Array, Attrs, op
 from bucketize.ops.dyn.operand import Twin, counted, dynamic, elements, front_axes, lone, read, twin
 from bucketize.ops.fill import arange, arange_value, full, full_value
-from bucketize.ops.index import topk
+from bucketize.ops.index import nonzero_rows, topk
 from bucketize.ops.rules import (
     at_least,
     check_lengths,
@@ -36,7 +36,9 @@ from bucketize.types.number import kind_of
 __all__ = [
     "dyn_arange",
     "dyn_broadcast_to",
+    "dyn_first_rows",
     "dyn_full",
+    "dyn_nonzero_rows",
     "dyn_pad",
     "dyn_reshape",
     "dyn_strided_slice",
@@ -157,6 +159,21 @@ def dyn_strided_slice(
         return (ANY,) * len(x)
     steps = tuple(s if isinstance(s, int) else ANY for s in listed[2])
     return {"begin": begin, "end": end, "strides": steps, "axes": front}
+
+
+@dynamic(nonzero_rows, extents=1, example="float32[N, C], int64[] = N")
+def dyn_nonzero_rows(_x: Shape, count: Dim | Shape) -> Attrs:
+    """The indices of elements that are not zero, of which there are as many as `count` holds."""
+    return {"count": lone("count", count)}
+
+
+@dynamic(strided_slice, extents=1, example="float32[N, C], int64[] = 0; int64[N], int64[] = N")
+def dyn_first_rows(_x: Shape, count: Dim | Shape) -> Attrs:
+    """The first rows of `x`, as many as `count` holds: without what is left of a room for all."""
+    end = lone("count", count)
+    if isinstance(end, int) and end < 0:
+        raise TypeRelError(f"the first {end} rows")
+    return {"begin": (0,), "end": (end,), "strides": (1,), "axes": (0,)}
 
 
 def _pads(rank: int, pads: Shape, axes: Shape) -> Pads:
