@@ -297,15 +297,17 @@ RELATION = FAILURES.index("a relation does not hold")
 
 
 def _symbol(fn: Function, name: str) -> str:
-    """A symbol as errors tell it: an extent of no name by the first node that it is met at."""
-    if re.fullmatch(rf"{UNNAMED}\d+", name):
-        for b in fn.body:
-            each = [*((v, "the result") for v in b.outs), *((v, "an operand") for v in b.args)]
-            for var, what in each:
-                if b.origin and Symbol(name) in var.type.axes:
-                    axis = var.type.axes.index(Symbol(name))
-                    return f"axis {axis} of {what} of {'+'.join(b.origin)!r}"
-    return name
+    """A symbol as errors tell it: an extent of no name by what comes of the first node it is at."""
+    if not re.fullmatch(rf"{UNNAMED}\d+", name):
+        return name
+    met = [
+        (b.origin, f"axis {v.type.axes.index(Symbol(name))} of {what} of {'+'.join(b.origin)!r}")
+        for b in fn.body
+        for what, values in (("an operand", b.args), ("the result", b.outs))
+        for v in values
+        if b.origin and Symbol(name) in v.type.axes
+    ]
+    return next((text for origin, text in reversed(met) if origin == met[0][0]), name)
 
 
 def _as_shape_error(error: BucketizeError) -> ShapeError:

@@ -778,7 +778,7 @@ def test_extents_that_a_tensor_tells_are_read_and_the_op_runs_natively() -> None
             "(float[N] x, float[C] y) => (z) "
             "{ p = NonZero(x) q = Cast<to = 1>(p) [sum] z = Add(q, y) }",
             [random(6), random(4)],
-            "at C=4, axis 1 of an operand of 'q+sum'=6",
+            "at C=4, N=6, axis 1 of the result of 'p'=6",
         ),
     ],
 )
