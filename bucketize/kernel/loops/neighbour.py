@@ -124,15 +124,16 @@ def _same(pattern: Sequence[Sequence[Tap]]) -> bool:
 
 
 def write_scale(s: Source, plan: ResizeForm, k: int) -> None:
-    """The lines for f{k}, the scale of an axis; where it is asked for h{k}, how far it is moved."""
+    """The lines for f{k} and v{k}, the scale of an axis and the extent that it leads to."""
     place, attrs = plan.place(k), plan.b.attrs
     if place is None:
         return
-    has_scales = len(plan.b.args) > 1
-    s(f"f{k} = x1[{place}]" if has_scales else f"f{k} = float32(o{k}) / float32(n{k})")
+    if len(plan.b.args) > 1:
+        s(f"f{k} = x1[{place}]", f"v{k} = f{k} * float32(n{k})")
+    else:
+        s(f"f{k} = float32(o{k}) / float32(n{k})", f"v{k} = float32(o{k})")
     if attrs["coordinates"] == "half_pixel_symmetric":
-        width = f"(f{k} * float32(n{k}))" if has_scales else f"float32(o{k})"
-        s(f"h{k} = float32(n{k}) * {HALF} * ({ONE} - float32(o{k}) / {width})")
+        s(f"h{k} = float32(n{k}) * {HALF} * ({ONE} - float32(o{k}) / v{k})")
 
 
 def write_neighbours(s: Source, plan: ResizeForm, k: int, y: str) -> None:
@@ -160,15 +161,16 @@ def write_neighbours(s: Source, plan: ResizeForm, k: int, y: str) -> None:
 def _coordinate(s: Source, kind: str, k: int, y: str) -> None:
     """The lines for c: the steps of `interpolate.coordinates`, one by one."""
     centre = f"(float32({y}) + {HALF}) / f{k}"
+    zero = {"align_corners": f"v{k} == {ONE}", "pytorch_half_pixel": f"o{k} == 1"}.get(kind)
     text = {
         "asymmetric": f"float32({y}) / f{k}",
         EARLY: centre,
-        "align_corners": f"float32({y}) * float32(n{k} - 1) / float32(greatest(o{k} - 1, 1))",
+        "align_corners": f"float32({y}) * float32(n{k} - 1) / (v{k} - {ONE})",
         "half_pixel_symmetric": f"h{k} + {centre} - {HALF}",
     }.get(kind, f"{centre} - {HALF}")
     s(f"c = {text}")
-    if kind == "pytorch_half_pixel":
-        with s.block(f"if o{k} == 1:"):
+    if zero:
+        with s.block(f"if {zero}:"):
             s(f"c = {NONE}")
 
 

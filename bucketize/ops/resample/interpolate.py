@@ -42,17 +42,19 @@ def coordinates(
     `width` is the extent before it was rounded down to `count`; `roi` the part that is cut out.
     """
     one, half = np.float32(1), np.float32(0.5)
-    steps = np.float32(max(count - 1, 1))
     y: Floats = np.arange(count, dtype=np.float32)
     last = np.float32(size - 1)
     if kind in ("asymmetric", EARLY):
         y = (y + half if kind == EARLY else y) / scale
     elif kind == "align_corners":
-        y = y * last / steps
+        y = y * last / (width - one) if width != 1 else y * 0
     elif kind == CROP:
         assert roi is not None
         low, high = roi.astype(np.float32)
-        y = y * (high - low) * last / steps + (low if count > 1 else half * (low + high)) * last
+        if width == 1:
+            y = y * 0 + half * (low + high) * last
+        else:
+            y = low * last + y * (high - low) * last / (width - one)
     elif kind == "pytorch_half_pixel" and count == 1:
         y = y * 0
     else:
