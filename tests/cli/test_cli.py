@@ -431,7 +431,8 @@ def test_explained_extents_and_nodes_are_text(run: Run) -> None:
     onnx.save(parse(f"(float[N] x) => (y) {{ {nodes} }}"), "net.onnx")
     (row,) = json.loads(run("run", "net.onnx", "--at", "N=3", "--explain", "--json").stdout)
     steps = [(step["name"], step["shape"]) for step in row["explanation"]["steps"]]
-    assert steps == [("find", [1, "any1"]), ("cast+e", [1, "any1"])]
+    assert {name for name, _ in steps[:-1]} == {"find"}
+    assert steps[-1] == ("cast+e", [1, "any1"])
 
 
 def test_a_limit_on_weights_is_told_in_bytes(run: Run) -> None:

@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 from filelock import FileLock, Timeout
 
-from bucketize import owner
 from bucketize.errors import BucketizeWarning, KernelError
 from bucketize.kernel import build as module
 from bucketize.kernel import cache as files
@@ -29,6 +28,7 @@ from bucketize.kernel.codegen import compiled
 from bucketize.kernel.object import load, unsealed
 from bucketize.lock import locked
 from bucketize.machine import directory
+from bucketize.machine import file as owners
 from bucketize.machine.host import processor
 
 SOURCE = '''"""Adds a number to every element."""
@@ -268,7 +268,7 @@ def test_a_directory_that_others_may_write_to_is_refused(
 ) -> None:
     build(source(9), "add")
     monkeypatch.setattr(module, "_built", {})
-    monkeypatch.setattr(owner, "_is_private", lambda _: False)
+    monkeypatch.setattr(owners, "_is_private", lambda _: False)
     cache.chmod(mode)
     for text in (source(9), source(10)):  # to read, to write
         with pytest.raises(KernelError, match=f"others may write to {cache}, .*chmod go-w"):
