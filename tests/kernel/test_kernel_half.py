@@ -98,6 +98,9 @@ HALF_CASES = [case for pair in PAIRS for case in pair]
 HOST = {
     ("col2im", "float16"),  # sums over several elements would be rounded at each
     *(("kept_boxes", half) for half in ("float16", "bfloat16")),  # a count beside its rows
+    *(
+        ("nonzero_rows", half) for half in ("float16", "bfloat16")
+    ),  # by numpy as long as few want it
     *((name, "bfloat16") for name in ("col2im", "resize", "scatter_elements", "scatter_nd")),
 }
 """What no kernel computes in halves, at least not in every way."""

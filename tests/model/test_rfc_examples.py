@@ -123,7 +123,7 @@ def @main(%x: float32[10, ?], %y: float32[10, 10]) -> float32[10, 10] {
         [
             (
                 (floats(10, 3), floats(10, 10)),
-                r"extents differ: 3 and 10|no size of x_1=2\.\.3 is legal: extents differ: 10 and x_1",
+                r"(no size of x_1=2\.\.3 is legal: )?extents differ: (3 and 10|10 and x_1)",
             ),
             ((floats(10, 10), floats(10, 9)), "input 'y', axis 1: expected 10, got 9"),
         ],
