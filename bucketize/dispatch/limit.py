@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TypeAlias
 
+from bucketize.dispatch.legality import Legality
 from bucketize.errors import DispatchError, warn
 from bucketize.ir import Function, Module, all_bindings
 from bucketize.types import Interval, Symbol
@@ -27,19 +29,25 @@ def check_count(count: int, limit: int) -> None:
         raise DispatchError(f"{count:,} buckets; the limit is {limit:,}: use fewer")
 
 
-def within_limit(fn: Function, intervals: Intervals, limit: int, policy: str) -> Intervals:
+def within_limit(
+    fn: Function, intervals: Intervals, limit: int, policy: str, legality: Legality
+) -> Intervals:
     """The intervals with those of some symbols joined, so that there are `limit` buckets at most.
 
     The symbols that most operators of `fn` see are decided first, each that still fits. Of the
-    others sizes outside all intervals stay outside. A BucketizeWarning names them.
+    others sizes outside all intervals stay outside. A BucketizeWarning names them. Buckets that
+    types refute do not count.
     """
     check_limit(limit)
+    if _product(intervals.values()) <= limit:
+        return intervals
     seen = _seen(fn)
-    left, kept = limit, set()
+    kept: dict[Symbol, list[Interval]] = {}
+    count = 1
     for symbol in sorted(intervals, key=lambda s: -seen[s.name]):  # those of one count as given
-        if len(intervals[symbol]) <= left:
-            left //= len(intervals[symbol])
-            kept.add(symbol)
+        more = {**kept, symbol: intervals[symbol]}
+        if (many := _count(more, limit, legality)) <= limit:
+            kept, count = more, many
     whole = [s.name for s in intervals if s not in kept]
     if not whole:
         return intervals
@@ -47,9 +55,24 @@ def within_limit(fn: Function, intervals: Intervals, limit: int, policy: str) ->
     if not kept or policy == "pad":
         cure = "use fewer intervals (exact makes one for each size), or fewer symbols (per_symbol)"
         raise DispatchError(f"{message}; the limit is {limit:,}: {cure}")
-    warn(f"{message}; the limit is {limit:,}, left whole: {', '.join(whole)} (per_symbol chooses)")
+    refuted = _product(kept.values()) - count
+    rest = f"; {refuted:,} of the others are left out, as no size in them is legal" * bool(refuted)
+    warn(
+        f"{message}; the limit is {limit:,}, left whole: {', '.join(whole)} (per_symbol chooses)"
+        f"{rest}"
+    )
     joined = {s: i if s in kept else [(i[0][0], i[-1][1])] for s, i in intervals.items()}
     return {s: i for s, i in joined.items() if s in kept or i != [bounds_of(s)]}
+
+
+def _count(intervals: Intervals, limit: int, legality: Legality) -> int:
+    """How many buckets there are, up to one more than the limit."""
+    each = [(s.name, i) for s, i in intervals.items()]
+    return sum(1 for _ in islice(legality.buckets(each), limit + 1))
+
+
+def _product(intervals: Iterable[Sequence[Interval]]) -> int:
+    return math.prod(map(len, intervals))
 
 
 def _seen(fn: Function) -> Counter[str]:

@@ -16,7 +16,9 @@ from bucketize.dispatch.bucket import (
     fallback_name,
     intervals_by_symbol,
     narrowed,
+    show_bucket,
 )
+from bucketize.dispatch.legality import Legality
 from bucketize.dispatch.limit import check_count, within_limit
 from bucketize.dispatch.pad import Padding, padded, tops_of
 from bucketize.dispatch.profile import chain_of
@@ -25,6 +27,7 @@ from bucketize.errors import BucketizeError, DispatchError, unknown_name
 from bucketize.ir import (
     CALL,
     IF,
+    ILLEGAL,
     NO_BUCKET,
     Atom,
     Binding,
@@ -94,7 +97,8 @@ def dispatch(
         fallback: whether sizes outside all buckets go to the dynamic original, `main[fallback]`;
             else they raise `NoBucketError`.
         limit: the most buckets. Where there would be more, the symbols that fewest operators see
-            are left whole, and a BucketizeWarning names them; under "pad" that is an error.
+            are left whole, and a BucketizeWarning names them; under "pad" that is an error. Those
+            in which no size is legal, by the types, do not count: they are no clones.
 
     Returns:
         The module with the function as a tree of decisions, and its clones; these are made when
@@ -103,7 +107,7 @@ def dispatch(
     Raises:
         ArgumentError: no module.
         DispatchError: no dispatcher, or one that fails; intervals that overlap, leave a gap or lie
-            out of bounds; a function that is dispatched already.
+            out of bounds, or in which no size is legal; a function that is dispatched already.
         PaddingError: under "pad", an operator that would leak the padding.
         UnknownNameError: there is no such policy, function, input or symbol.
 
@@ -125,6 +129,8 @@ def dispatch(
     out = Builder()
     with _no_collecting():
         results = body(out)
+    if not leaves.clones.entries:
+        raise DispatchError(f"the model is legal in none of the buckets of {function}")
     main = out.function(function, leaves.fn.params, results)
     if taken := [name for name in mod.functions if name in leaves.functions]:
         raise DispatchError(f"the module has a function {taken[0]} already; dispatch the original")
@@ -154,11 +160,12 @@ def _decided(
         if not intervals:
             raise DispatchError("the dispatcher named no axis: nothing to dispatch on")
         simple = simplify(fn)
-        intervals = within_limit(simple, intervals, limit, policy)
-        leaves = _Leaves(simple, policy, fallback, intervals)
+        legality = Legality(None if policy == "pad" else simple)  # a top may be where none is
+        intervals = within_limit(simple, intervals, limit, policy, legality)
+        leaves = _Leaves(simple, policy, fallback, intervals, legality)
         trees = tuple(_halved(s, _regions(s, i)) for s, i in intervals.items())
         return leaves, partial(_emit_tree, leaves, trees, ())
-    leaves = _Leaves(simplify(fn), policy, fallback, {})
+    leaves = _Leaves(simplify(fn), policy, fallback, {}, Legality(None))
     if all(isinstance(a, Profile) for a in answer):
         return leaves, partial(_emit_decision, leaves, chain_of(fn, cast("list[Profile]", answer)))
     buckets = buckets_of(fn, cast("list[Bucket]", answer))
@@ -270,6 +277,7 @@ class _Leaves:
     policy: str
     fallback: bool
     intervals: dict[Symbol, list[Interval]]
+    legality: Legality
     functions: dict[str, Function | Recipe] = field(default_factory=dict)
     paddings: dict[frozenset[str], Padding] = field(default_factory=dict)
     """By the symbols that are padded."""
@@ -319,6 +327,16 @@ class _Leaves:
         name = fallback_name(self.fn.name)
         self.functions[name] = replace(self.fn, name=name)
         return self._call(out, name)
+
+    def fault(self, chosen: tuple[Interval, ...]) -> str:
+        """Why the intervals of the first symbols hold no legal size; empty if they may."""
+        bucket = dict(zip(self.clones.symbols, chosen, strict=False))
+        fault = self.legality.fault(bucket, self.clones.symbols[len(chosen) - 1])
+        return fault and f"no size of {show_bucket(bucket)} is legal: {fault}"
+
+    def illegal(self, out: Builder, fault: str) -> tuple[Atom, ...]:
+        """Refuse, where a clone could do nothing else."""
+        return out.emit_all(ILLEGAL, reason=fault, types=self.types)
 
     def _call(self, out: Builder, name: str) -> tuple[Atom, ...]:
         return out.emit_all(CALL, *self.fn.params, callee=name, types=self.types)
@@ -396,7 +414,10 @@ def _emit_tree(
     interval, covered = tree
     if not covered:
         return leaves.uncovered(out)
-    return _emit_tree(leaves, tuple(rest), (*chosen, interval), out)
+    chosen = (*chosen, interval)
+    if fault := leaves.fault(chosen):
+        return leaves.illegal(out, fault)
+    return _emit_tree(leaves, tuple(rest), chosen, out)
 
 
 def _block(emit: Emit) -> Function:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from bucketize.ir.core import Binding, Function
-from bucketize.ir.structure import CALL, IF, NO_BUCKET
+from bucketize.ir.structure import CALL, IF, ILLEGAL, NO_BUCKET
 from bucketize.ops.dim import dim_less, dims_within
 from bucketize.types import Dim, Interval
 
@@ -131,6 +131,7 @@ def step_lines(step: Step) -> Iterator[str]:
             yield from step.callees
             if any(b.op is NO_BUCKET for b in block.body):
                 yield "error: no bucket"
+            yield from ("error: " + b.attrs["reason"] for b in block.body if b.op is ILLEGAL)
 
 
 def condition(test: Binding) -> str:

@@ -19,6 +19,7 @@ from bucketize.errors import (
 from bucketize.ir import (
     CALL,
     IF,
+    ILLEGAL,
     NO_BUCKET,
     TESTS,
     Atom,
@@ -338,7 +339,7 @@ def rewritten(
     return replace(program, routines=routines, target=target, sources=sources)
 
 
-LEAN = frozenset((*TESTS, IF, CALL, NO_BUCKET, from_dims, pad, strided_slice, reshape))
+LEAN = frozenset((*TESTS, IF, CALL, ILLEGAL, NO_BUCKET, from_dims, pad, strided_slice, reshape))
 """What dispatch puts around clones: there is nothing to lower, however many there are."""
 
 

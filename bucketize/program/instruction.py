@@ -14,13 +14,13 @@ from threading import RLock
 from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
 
 from bucketize.ir import Atom, Binding, Const, Function, Var, mentioned
+from bucketize.ir.relation import relations
 from bucketize.kernel.select import Select
 from bucketize.kernel.template import Implementation
 from bucketize.kernel.workload import Workload
 from bucketize.ops import from_dims
 from bucketize.program.aliasing import Able, Location, Places
 from bucketize.program.decision_table import Nodes
-from bucketize.program.relation import relations
 from bucketize.types import AnyDim, Assumption, Dim, Sizes, Symbol, Type, evaluate, symbols
 
 K = TypeVar("K")

@@ -12,6 +12,7 @@ import numpy as np
 from bucketize.call import check_memory
 from bucketize.errors import BucketizeError, ShapeError, TypeRelError
 from bucketize.ir import specialise
+from bucketize.ir.relation import extents, relied_on
 from bucketize.kernel.work import FORK
 from bucketize.link.block import (
     BASE,
@@ -32,7 +33,6 @@ from bucketize.link.plan import FAILURES, Result
 from bucketize.link.table import block, rows_of
 from bucketize.op import Array
 from bucketize.program.instruction import Segment
-from bucketize.program.relation import extents, relied_on
 from bucketize.runtime.thread_pool import TEAM, Run
 from bucketize.types import Assumption, evaluate
 

@@ -96,7 +96,7 @@ def _representatives(
     legal = (
         (sizes, 1.0)
         for sizes in asked
-        if not any(_is_in(b, sizes) for b in others) and _is_legal(routine, sizes)
+        if not any(_is_in(b, sizes) for b in others) and not _fault(routine, sizes)
     )
     return list(itertools.islice(legal, None if choice == "bounds" else 1))
 
@@ -120,15 +120,15 @@ def _once_each(routine: Routine, judged: Weighted) -> Weighted:
     return list(points.values())
 
 
-def _is_legal(routine: Routine, sizes: Sizes) -> bool:
-    """Whether every workload has a result at these sizes, as far as they tell its shapes."""
+def _fault(routine: Routine, sizes: Sizes) -> str:
+    """Why a workload has no result at these sizes, as far as they tell its shapes; else empty."""
     bodies = {call.workload.hash: call.workload.body for call in routine.calls()}
     try:
         for body in bodies.values():
             specialise(body, sizes)
-    except (TypeRelError, ShapeError):
-        return False
-    return True
+    except (TypeRelError, ShapeError) as e:
+        return e.message
+    return routine.refusal
 
 
 def _symbols(routine: Routine) -> list[Symbol]:
@@ -156,10 +156,11 @@ def _shared_out(leaves: Sequence[tuple[Routine, Clone]], met: SizesMet) -> Mappi
         sizes, weight = entry if isinstance(entry, tuple) else (entry, 1.0)
         if not 0 < weight < math.inf:
             raise TuneError(f"the weight of {sizes} is {weight}, expected a number above 0")
-        server = next((r for r, clone in in_order if _serves(r, clone, sizes)), None)
-        if server is not None and server.refusal:
-            raise TuneError(f"the model is not legal at {dict(sizes)}: {server.refusal}")
+        server, clone = next((leaf for leaf in in_order if _serves(*leaf, sizes)), (None, WHOLE))
         if server is not None:
+            is_rest = clone is WHOLE and len(leaves) > 1  # where sizes of no clone come
+            if fault := _fault(server, sizes) if is_rest else server.refusal:
+                raise TuneError(f"the model is not legal at {dict(sizes)}: {fault}")
             given[server.name].append((sizes, weight))
     if not any(given.values()):
         raise TuneError(f"no bucket of {', '.join(given)} holds any of the sizes {list(met)}")

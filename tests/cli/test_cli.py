@@ -323,7 +323,8 @@ def test_show_prints_a_function_after_a_pass(run: Run, net: str) -> None:
 def test_show_after_a_pass_says_why_a_clone_is_not_legal(run: Run) -> None:
     graph = "(float[1, 1, H, 8] x) => (y) <float[1, 1, 3, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}> "
     onnx.save(parse(graph + "{ y = Conv(x, w) }"), "net.onnx")
-    shown = run("show", "net.onnx", "--dim", "H=1..2", "-d", "exact", "--after", "cse")
+    Path("cuts.yaml").write_text("buckets: [{H: [1, 2]}, {H: [2, 3]}]")
+    shown = run("show", "net.onnx", "--dim", "H=1..2", "-d", "cuts.yaml", "--after", "cse")
     assert shown.exit_code == 2
     assert shown.stderr.startswith("error: a window of 3")
 
@@ -446,7 +447,8 @@ def test_a_limit_on_weights_is_told_in_bytes(run: Run) -> None:
 def test_clones_that_are_not_legal_are_passed_by(run: Run) -> None:
     graph = "(float[N, 1, H, 8] x) => (y) <float[1, 1, 3, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}> "
     onnx.save(parse(graph + "{ y = Conv(x, w) }"), "net.onnx")  # legal from H=3 on
-    options = ("net.onnx", "--dim", "H=1..8", "--dim", "N=1", "-d", "log")
+    Path("cuts.yaml").write_text("buckets: [{H: [1, 2]}, {H: [2, 4]}, {H: [4, 9]}]")
+    options = ("net.onnx", "--dim", "H=1..8", "--dim", "N=1", "-d", "cuts.yaml")
     done = run("compile", *options, "-o", "net.bkt")
     assert (
         "warning: 1 of 3 clones refuse every run: main[H=1] is not legal: a window of 3 (dilated "

@@ -459,7 +459,8 @@ def test_a_bucket_whose_sizes_are_not_legal_is_named() -> None:
     width, out = Symbol("W", 1, 4), Builder()
     x = Var("x", tensor("float32", 1, 1, 4, width))
     y = out.emit(ops.max_pool2d, x, kernel=(2, 2))
-    mod = dispatch(Module({"main": out.function("main", [x], [y])}), log_dispatcher)
+    cuts = [{"W": (1, 2)}, {"W": (2, 5)}]
+    mod = dispatch(Module({"main": out.function("main", [x], [y])}), lambda _: cuts)
     with pytest.raises(BucketizeError) as caught:
         show(mod)
     assert caught.value.notes[-1] == (

@@ -470,12 +470,15 @@ def test_what_is_illegal_fails_where_it_is_reached() -> None:
     x, out = Var("x", tensor("float32", 1, 1, Symbol("H", 1, 8), 3)), Builder()
     y = out.emit(ops.max_pool2d, x, kernel=(3, 3))
     mod = Module({"main": out.function("main", [x], [y, out.emit(ops.shape_of, y)])})
-    mod = bucketize.dispatch(mod, log_dispatcher)
-    run = runner(exported(mod))
+    listed = bucketize.dispatch(mod, lambda _: [{"H": (1, 3)}, {"H": (3, 9)}])
     array = np.random.default_rng(0).standard_normal((1, 1, 8, 3)).astype("f4")
-    agree(run({"x": array[:, :, :4]}), evaluate_module(mod, array[:, :, :4]), 0)
-    with pytest.raises(Exception, match="a window of 3"):
-        run({"x": array[:, :, :1]})
+    cases = (listed, "Calculated output dimension is negative"), (
+        bucketize.dispatch(mod, log_dispatcher), "no size of H=1")
+    for dispatched, why in cases:
+        run = runner(exported(dispatched))
+        agree(run({"x": array[:, :, :4]}), evaluate_module(dispatched, array[:, :, :4]), 0)
+        with pytest.raises(Exception, match=why):
+            run({"x": array[:, :, :1]})
 
 
 @pytest.mark.parametrize("shape", [(), (2,), (1, 3), (4, ANY), (0, 2)], ids=str)

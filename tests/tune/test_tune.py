@@ -778,7 +778,8 @@ def test_clones_that_are_not_legal_have_no_tasks() -> None:
     assert {task.function for task in tasks_of(mod)} == {"main[H=3..4]", "main[fallback]"}
     with pytest.raises(TuneError, match=r"not legal at {'N': 1, 'H': 2}: a window of 3 .* over 2"):
         tasks_of(mod, [{"N": 1, "H": 3}, {"N": 1, "H": 2}])
-    mod = dispatch(conv_of(8), lambda _: {"x": {2: [(1, 2), (2, 3)]}}, fallback=False)
+    listed = [{"H": (1, 2)}, {"H": (2, 3)}]
+    mod = dispatch(conv_of(8), lambda _: listed, fallback=False)
     with pytest.raises(TuneError, match="no clone is legal at any of its sizes: bound the symbols"):
         tasks_of(mod)
 

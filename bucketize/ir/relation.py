@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bucketize.ir import FUSED, STRUCTURAL, Binding, Function, infer, refine
+from bucketize.ir.build import infer, refine
+from bucketize.ir.core import Binding, Function
+from bucketize.ir.structure import FUSED, STRUCTURAL
 from bucketize.types import Assumption, assumptions, extremes
 
 
