@@ -34,6 +34,7 @@ from bucketize.op import Movement
 from bucketize.ops.dim import from_dims
 from bucketize.program.decision_table import Tree, tree_of
 from bucketize.program.instruction import (
+    UNNAMED,
     Branch,
     Call,
     Code,
@@ -170,7 +171,7 @@ class Cutter:
         """A symbol for an extent that only a run can tell."""
         while self.unnamed:
             self.taken |= self.unnamed.pop().mentioned()
-        name = next(n for i in itertools.count(1) if (n := f"any{i}") not in self.taken)
+        name = next(n for i in itertools.count(1) if (n := f"{UNNAMED}{i}") not in self.taken)
         self.taken.add(name)
         return Symbol(name)
 

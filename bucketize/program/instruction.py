@@ -23,6 +23,9 @@ from bucketize.program.aliasing import Able, Location, Places
 from bucketize.program.decision_table import Nodes
 from bucketize.types import AnyDim, Assumption, Dim, Sizes, Symbol, Type, evaluate, symbols
 
+UNNAMED = "any"
+"""How symbols begin that stand for extents of no name, which only a run can tell: `any1`."""
+
 K = TypeVar("K")
 V = TypeVar("V")
 LOGGED, AGREED, DEFAULT = "log", "default (log)", "default"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from bucketize.call import check_memory
 from bucketize.errors import BucketizeError, ShapeError, TypeRelError
-from bucketize.ir import specialise
+from bucketize.ir import Function, specialise
 from bucketize.ir.relation import extents, relied_on
 from bucketize.kernel.work import FORK
 from bucketize.link.block import (
@@ -32,9 +33,9 @@ from bucketize.link.memory import Lent, address, contiguous, empty_result
 from bucketize.link.plan import FAILURES, Result
 from bucketize.link.table import block, rows_of
 from bucketize.op import Array
-from bucketize.program.instruction import Segment
+from bucketize.program.instruction import UNNAMED, Segment
 from bucketize.runtime.thread_pool import TEAM, Run
-from bucketize.types import Assumption, evaluate
+from bucketize.types import Assumption, Symbol, evaluate
 
 SCRATCH = ("offsets", "strides", "live", "sizes")
 """What a fill notes of each tensor."""
@@ -165,7 +166,8 @@ class State:
         """Raise what the types say of these sizes; they are inferred again for the words of it."""
         status = self.fill_word[FILL.status]
         fn = self.segment.fn
-        shown = ", ".join(f"{n}={s}" for n, s in sizes.items()) or "the sizes of the types"
+        pairs = ", ".join(f"{_symbol(fn, n)}={s}" for n, s in sizes.items())
+        shown = pairs or "the sizes of the types"
         relied = negative = ""
         if status == RELATION:
             relied = _broken(relied_on(fn), sizes)
@@ -298,6 +300,18 @@ HOLDS: Mapping[str, tuple[Callable[[int, int], bool], str]] = {
     "broadcast": (lambda a, b: b in (a, 1), "{} and {} must be equal, or the latter 1"),
     ">=": (operator.ge, "{} must be at least {}"),
 }
+
+
+def _symbol(fn: Function, name: str) -> str:
+    """A symbol as errors tell it: an extent of no name by the first node that it is met at."""
+    if re.fullmatch(rf"{UNNAMED}\d+", name):
+        for b in fn.body:
+            each = [*((v, "the result") for v in b.outs), *((v, "an operand") for v in b.args)]
+            for var, what in each:
+                if b.origin and Symbol(name) in var.type.axes:
+                    axis = var.type.axes.index(Symbol(name))
+                    return f"axis {axis} of {what} of {'+'.join(b.origin)!r}"
+    return name
 
 
 def _broken(relations: Iterable[Assumption], sizes: Mapping[str, int]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx_model import parse
 
 import bucketize
 from bucketize import ops
@@ -746,6 +747,32 @@ def test_extents_that_a_tensor_tells_are_read_and_the_op_runs_natively() -> None
     assert "at N=3, any1=2, any2=4" in e.value.notes
     with pytest.raises(ShapeError, match=r"in dyn.broadcast_to: a negative extent in \[-3, 4\]"):
         exe.run(random(3, 1), np.array([-3, 4]), np.array([1, 1]))
+
+
+@pytest.mark.parametrize(
+    ("graph", "inputs", "told"),
+    [
+        (
+            "(int64[2] s, float[1] v) => (y) { [grown] a = Expand(v, s) y = Relu(a) }",
+            [np.array([1 << 31, 1 << 30]), random(1)],
+            "at axis 0 of the result of 'grown'=2147483648, axis 1 of the result of "
+            "'grown'=1073741824: a tensor is too large",
+        ),
+        (
+            "(float[N] x, float[C] y) => (z) "
+            "{ p = NonZero(x) q = Cast<to = 1>(p) [sum] z = Add(q, y) }",
+            [random(6), random(4)],
+            "at C=4, axis 1 of an operand of 'q+sum'=6",
+        ),
+    ],
+)
+def test_extents_without_names_are_told_by_a_node_and_an_axis(
+    graph: str, inputs: list[np.ndarray], told: str
+) -> None:
+    exe = bucketize.compile(bucketize.from_onnx(parse(graph)))
+    with pytest.raises(BucketizeError) as e:
+        exe.run(*inputs)
+    assert told in (e.value.message, *e.value.notes)
 
 
 def test_contexts_of_one_executable_run_side_by_side() -> None:
