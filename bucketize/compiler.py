@@ -74,8 +74,8 @@ def compile(  # noqa: PLR0913  options by name
             their lengths, on its bucket, on threads, or whether it is padded or packed. Sums have
             one order, and convolutions one algorithm for all sizes; `log` is left out, whose
             schedules were chosen among others.
-        progress: told what is being worked on, how many are done (functions, then kernels), and of
-            how many; True shows a bar on stderr.
+        progress: told what is being worked on, how many are done (functions, kernels, then
+            plans), and of how many; True shows a bar on stderr.
 
     Returns:
         The executable; its `counts` say how many workloads the log served.

@@ -141,6 +141,7 @@ def linked(program: Program, building: Building, progress: Tell | None = None) -
         linker.constants(segment)
     building.finish(progress)
     image = Image(program, linker)
-    for segment in segments:
+    for i, segment in enumerate(segments):
+        tell("planning", i, len(segments))
         image.linked(segment)
     return image

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bucketize
-from bucketize import ops
+from bucketize import ops, zoo
 from bucketize.errors import ShapeError, TypeRelError
 from bucketize.interpret import run_function
 from bucketize.ir import IF, Builder, Const, Function, Module, Var
@@ -36,6 +36,7 @@ from bucketize.program.decide import decide, defaults
 from bucketize.program.instruction import KernelCall, RunSegment, Segment
 from bucketize.runtime.state import SCRATCH
 from bucketize.types import ANY, Dim, Symbol, broadcast, evaluate, maximum, minimum, tensor
+from dispatchers import log_dispatcher
 
 N, M = Symbol("N"), Symbol("M", 0)
 LINE = 64
@@ -451,3 +452,16 @@ def test_extents_that_a_branch_decides_reach_what_follows(by: str) -> None:
     for size in (3, 4):
         for value in (True, False):
             checked(fn, np.arange(size, dtype=np.float32), np.asarray(value))
+
+
+def test_compiling_tells_of_what_it_plans_behind_the_last_kernel() -> None:
+    mod = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 4)})
+    mod = bucketize.dispatch(mod, log_dispatcher)
+    told: list[tuple[str, int, int]] = []
+    exe = bucketize.compile(mod, progress=lambda *its: told.append(its))
+    count = len([*exe.program.segments()])
+    assert [its for its in told if its[0] == "planning"] == [
+        ("planning", i, count) for i in range(count)
+    ]
+    assert told[0] == ("deciding main", 0, 1 + len(mod.clones))
+    assert told[-1][0] == "planning"
