@@ -13,6 +13,7 @@ from bucketize.ir import Binding, Var
 from bucketize.link.image import Supply
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.program.instruction import (
+    Branch,
     Call,
     Compute,
     Decide,
@@ -194,7 +195,9 @@ def explain(sizes: dict[str, int], context: Context) -> Explanation:
     """Follow the decisions from `main` down to kernels."""
     report, calls = Explanation(dict(sizes)), list[KernelCall]()
     _enter(context, "main", report)
-    for instruction, inside, _ in way(context.image.program, "main", sizes):
+    for instruction, inside, _, is_decided in way(context.image.program, "main", sizes):
+        if isinstance(instruction, Branch) and is_decided:
+            continue  # what it runs comes next
         _tell(context, instruction, inside, report)
         calls += instruction.segment.rows if isinstance(instruction, RunSegment) else ()
         if not isinstance(instruction, Call | Decide):

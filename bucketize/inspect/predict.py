@@ -94,7 +94,7 @@ def _way(program: Program, sizes: Sizes, function: str) -> tuple[str, list[Kerne
     """The clone that serves sizes, and what it runs."""
     check_sizes(program.routines[function].params, sizes)
     clone, runs = function, list[KernelRun]()
-    for instruction, inside, times in way(program, function, sizes):
+    for instruction, inside, times, _ in way(program, function, sizes):
         if isinstance(instruction, Call):
             clone = program.routines.serving(instruction.callee).name
         elif isinstance(instruction, RunSegment):

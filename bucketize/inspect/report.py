@@ -122,7 +122,7 @@ def _frequent(traffic: Traffic, count: int) -> Iterator[tuple[Sizes, int]]:
 
 def _seconds(program: Program, sizes: Sizes) -> Iterator[tuple[float, float]]:
     """What each kernel that runs takes by its model, and the best for just these sizes."""
-    for instruction, inside, times in way(program, "main", sizes):
+    for instruction, inside, times, _ in way(program, "main", sizes):
         if not isinstance(instruction, RunSegment):
             continue
         for call in instruction.segment.calls:

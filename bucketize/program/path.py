@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from bucketize.call import bind_shapes
-from bucketize.program.instruction import Call, Code, Instruction
+from bucketize.interpret import run_function
+from bucketize.program.instruction import Branch, Call, Code, Instruction, RunSegment
 from bucketize.program.program import Program
 from bucketize.types import Sizes, evaluate
 
@@ -19,6 +20,8 @@ class PathStep(NamedTuple):
     """Those that are known there."""
     times: int = 1
     """How often it is run: in a loop, once for each round, or once if only a run tells."""
+    is_decided: bool = False
+    """Whether the sizes tell which of its blocks is run."""
 
 
 def way(program: Program, name: str, sizes: Sizes) -> Iterator[PathStep]:
@@ -43,8 +46,9 @@ def clone_at(program: Program, name: str, sizes: Sizes) -> str:
 def walk(program: Program, code: Code, sizes: Sizes) -> Iterator[PathStep]:
     """The same of a code."""
     for instruction in code.instructions:
-        yield PathStep(instruction, sizes)
-        for block, times in instruction.taken(sizes):
+        blocks = instruction.taken(sizes) or _chosen(code, instruction, sizes)
+        yield PathStep(instruction, sizes, is_decided=bool(blocks))
+        for block, times in blocks:
             for step in walk(program, block, sizes):
                 yield step._replace(times=times * step.times)
         if isinstance(instruction, Call):
@@ -54,3 +58,17 @@ def walk(program: Program, code: Code, sizes: Sizes) -> Iterator[PathStep]:
             shapes = [tuple(evaluate(d, sizes) for d in a.type.shape) for _, a in tensors]
             inside = bind_shapes([p for p, _ in tensors], shapes)
             yield from walk(program, callee.code, inside)
+
+
+def _chosen(code: Code, instruction: Instruction, sizes: Sizes) -> tuple[tuple[Code, int], ...]:
+    """The branch that is taken where what makes its condition reads sizes alone."""
+    if not isinstance(instruction, Branch):
+        return ()
+    for before in code.instructions:
+        if isinstance(before, RunSegment) and instruction.condition in before.outs:
+            segment = before.segment
+            if not before.args and all(s in sizes for s in segment.symbols):
+                results = run_function(segment.fn, (), sizes=sizes)
+                holds = results[before.outs.index(instruction.condition)]
+                return ((instruction.then if holds else instruction.orelse, 1),)
+    return ()

@@ -97,7 +97,7 @@ def _facts(subject: ReportSubject, taken: Prediction) -> dict[str, Any]:
 def kernels_called(program: Program, sizes: Sizes) -> tuple[str, ...]:
     """What a call comes to, whatever its sizes in the clone: kernels, and what chooses them."""
     texts: list[str] = []
-    for instruction, _, _ in way(program, "main", sizes):
+    for instruction, *_ in way(program, "main", sizes):
         if isinstance(instruction, RunSegment):
             texts += [str(call) for call in instruction.segment.calls]
         elif isinstance(instruction, Compute):
@@ -125,7 +125,7 @@ def served(subject: ReportSubject) -> dict[str, int]:
 
 def _serving(program: Program, sizes: Sizes) -> str:
     """The function that a call begins with, or why none does."""
-    for instruction, _, _ in way(program, "main", sizes):
+    for instruction, *_ in way(program, "main", sizes):
         if isinstance(instruction, Call):
             return instruction.callee
         if isinstance(instruction, Refuse):
@@ -193,7 +193,7 @@ def segment_numbers(
     """Each kernel of a call, in order, with the number of its segment."""
     numbers: list[tuple[int | None, KernelCall | Compute]] = []
     segment = 0
-    for instruction, _, _ in way(program, "main", sizes):
+    for instruction, *_ in way(program, "main", sizes):
         if isinstance(instruction, RunSegment):
             segment += 1
             numbers += [(segment, call) for call in instruction.segment.calls]
@@ -230,7 +230,7 @@ def read_from(program: Program, sizes: Sizes) -> Iterator[tuple[int, int]]:
     """The edges of a call: what writes, and what reads it, by their places."""
     makers: dict[Atom, set[int]] = {}
     count = 0
-    for instruction, _, _ in way(program, "main", sizes):
+    for instruction, *_ in way(program, "main", sizes):
         if isinstance(instruction, RunSegment):
             segment = instruction.segment
             _hand(makers, instruction.args, segment.fn.params)

@@ -86,10 +86,12 @@ class _Taken(NamedTuple):
 def _of_steps(context: Context, steps: Iterable[PathStep]) -> _Taken:
     arena, handed, unknown = 0, 0, list[str]()
     written: int | None
-    for instruction, sizes, _ in steps:
+    for instruction, sizes, _, is_decided in steps:
         if isinstance(instruction, Refuse):
             raise refusal(instruction.binding, dict(sizes))
-        if isinstance(instruction, Call | Decide):
+        if isinstance(instruction, Call | Decide) or (
+            isinstance(instruction, Branch) and is_decided
+        ):
             continue  # what they hand on was made inside
         if isinstance(instruction, Branch):
             either = [_of_block(context, b, sizes) for b in (instruction.then, instruction.orelse)]

@@ -472,8 +472,10 @@ def test_what_is_illegal_fails_where_it_is_reached() -> None:
     mod = Module({"main": out.function("main", [x], [y, out.emit(ops.shape_of, y)])})
     listed = bucketize.dispatch(mod, lambda _: [{"H": (1, 3)}, {"H": (3, 9)}])
     array = np.random.default_rng(0).standard_normal((1, 1, 8, 3)).astype("f4")
-    cases = (listed, "Calculated output dimension is negative"), (
-        bucketize.dispatch(mod, log_dispatcher), "no size of H=1")
+    cases = (
+        (listed, "Calculated output dimension is negative"),
+        (bucketize.dispatch(mod, log_dispatcher), "no size of H=1"),
+    )
     for dispatched, why in cases:
         run = runner(exported(dispatched))
         agree(run({"x": array[:, :, :4]}), evaluate_module(dispatched, array[:, :, :4]), 0)

@@ -364,6 +364,23 @@ def test_a_branch_that_depends_on_values() -> None:
     assert "a branch that depends on values" in str(exe.explain(N=3))
 
 
+def test_a_branch_that_sizes_decide_is_explained_and_predicted_as_it_is_taken() -> None:
+    graph = (
+        "(float[A, B] x) => (y) <int64 at0 = {0}, int64 at1 = {1}> "
+        "{ s = Shape(x) a = Gather(s, at0) b = Gather(s, at1) c = Greater(a, b) "
+        "h = If(c) <then_branch = t () => (float[A, B] u) { u = Softmax(x) }, "
+        "else_branch = e () => (float[A, B] v) { k = CumSum(x, at1) v = Neg(k) }> y = Relu(h) }"
+    )
+    exe = bucketize.compile(bucketize.from_onnx(parse(graph)))
+    for a, ops_ in ((3, ["greater", "softmax"]), (1, ["greater", "cumsum", "neg"])):
+        its = exe.explain(A=a, B=2)
+        assert [step["op"] for step in its.steps] == [*ops_, "relu"]
+        assert its.headline == f"A={a}, B=2: main (vm executor)"
+        assert len(its.seconds) == len(its.steps)
+        assert exe.memory(A=a, B=2).results == a * 2 * 4
+        same(exe, random(a, 2))
+
+
 def test_calls_between_functions() -> None:
     fn = mlp()
     inner = Function("inner", fn.params, fn.body, fn.results)
