@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 from onnx_model import parse
 
 import bucketize
@@ -111,13 +112,36 @@ def test_of_other_models(name: str) -> None:
         np.testing.assert_array_equal(got, want[first:last])
 
 
+CHANNELS = [pytest.param(n, marks=() if n == 16 else pytest.mark.sweep) for n in (8, 16, 24, 32)]
+
+
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.sweep), 2])
+@pytest.mark.parametrize("channels", CHANNELS)
+def test_of_strips(channels: int, stride: int) -> None:
+    """Images so large that convolutions are run in strips: where they end is up to the batch."""
+    rng = np.random.default_rng(0)
+    graph = f"(float[N, {channels}, 64, 64] x) => (y) {{"
+    graph += f" y = Conv <pads = [1, 1, 1, 1], strides = [{stride}, {stride}]> (x, w) }}"
+    model = parse(graph)
+    weights = rng.standard_normal((32, channels, 3, 3)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    exe, two = (
+        bucketize.compile(bucketize.from_onnx(model), invariant=True, threads=n) for n in (1, 2)
+    )
+    images = rng.standard_normal((3, channels, 64, 64)).astype(np.float32)
+    (want,) = exe.run(images)
+    np.testing.assert_array_equal(two.run(images)[0], want)
+    for k in range(3):
+        np.testing.assert_array_equal(exe.run(images[k : k + 1])[0], want[k : k + 1])
+
+
 def test_without_it_a_lone_row_is_summed_otherwise() -> None:
     """So the tests above can fail."""
     graph = "(float[N, 512] x) => (y) { y = MatMul(x, w) }"
     model = parse(graph)
     rng = np.random.default_rng(0)
     weights = rng.standard_normal((512, 16)).astype(np.float32)
-    model.graph.initializer.append(__import__("onnx").numpy_helper.from_array(weights, "w"))
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
     x = rng.standard_normal((32, 512)).astype(np.float32)
     differ = []
     for invariant in (False, True):

@@ -41,7 +41,7 @@ from bucketize.kernel.winograd.matrices import Axis
 from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.op import Array
-from bucketize.types import Dim, Shape, ceil_div, positive, product
+from bucketize.types import Dim, Shape, ceil_div, maximum, minimum, positive, product
 
 WHOLE = 16
 """Channels, vectors of any width: so the phases of a patch lie in V without gaps, as one sum."""
@@ -177,7 +177,8 @@ def _reading(workload: Workload, image: Shape, out: Shape, form: WinogradForm) -
     """The dims that tell how patches lie in image and result."""
     channels = _channels(workload)
     _, height, width, _ = out
-    pixel, (top, left, *_) = pitch_of(image) * FLOAT_BYTES, workload.anchor.attrs["pads"]
+    top, left, *_ = workload.anchor.attrs["pads"]
+    pixel = pitch_of(image) * FLOAT_BYTES
     return {
         "channels": channels,
         "down": ceil_div(height, form.high),
@@ -187,11 +188,20 @@ def _reading(workload: Workload, image: Shape, out: Shape, form: WinogradForm) -
         "pixel": pixel,
         "line": image[2] * pixel,
         "image": image[1] * image[2] * pixel,
-        "down_to": image[1],
-        "right_to": image[2],
+        "down_to": _seen(image[1], (height - 1) * form.strides[0] + form.taps[0] - top),
+        "right_to": _seen(image[2], (width - 1) * form.strides[1] + form.taps[1] - left),
         "top": top,
         "left": left,
     }
+
+
+def _seen(extent: Dim, end: Dim) -> Dim:
+    """Where an image ends to patches: no later than its last window.
+
+    A patch that sticks out of the result sees more: a strip does not have it, and it would round
+    results that are not made of it.
+    """
+    return minimum(extent, maximum(end, 0))
 
 
 def _workspace(workload: Workload, form: WinogradForm, patches: Dim) -> dict[str, Dim]:
