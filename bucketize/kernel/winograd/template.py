@@ -87,6 +87,14 @@ def _usual(workload: Workload) -> tuple[int, ...]:
     return tuple(m for m in _numbers(workload) if m <= UNMEASURED)
 
 
+def _in_order(workload: Workload) -> tuple[int, ...]:
+    """The one size that sums in one order have: none where there are strides.
+
+    Their patches see pixels that no window does, and would, were the image padded.
+    """
+    return _usual(workload)[-1:] if tuple(workload.anchor.attrs["strides"]) == (1, 1) else ()
+
+
 def _channels(workload: Workload) -> int:
     """Channels of the image, of all groups."""
     _, inner, *_ = window(workload)
@@ -96,7 +104,7 @@ def _channels(workload: Workload) -> int:
 def _knobs(workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
     """How many lines a patch gives, and the width of panels; their tiles are the tallest."""
     widths = (v * target.lanes for v, rows in tallest(target).items() if v > 1 and rows >= 4)
-    numbers = _usual(workload)[-1:] if target.in_order else _numbers(workload)
+    numbers = _in_order(workload) if target.in_order else _numbers(workload)
     return {"m": numbers, "nr": tuple(widths)}
 
 
