@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = [
     ["errors"],
-    ["timing", "compare", "file", "lock", "owner", "table", "json_text", "html", "release"],
+    ["timing", "quota", "compare", "file", "lock", "owner", "table", "json_text", "html", "release"],
     ["progress"],
     ["busy"],
     ["traffic"],
