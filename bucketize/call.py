@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, SupportsIndex
 
@@ -21,6 +20,7 @@ from bucketize.errors import (
 )
 from bucketize.ir import ILLEGAL, Binding, Var
 from bucketize.op import Array, Value
+from bucketize.quota import memory
 from bucketize.table import pairs
 from bucketize.types import (
     Dim,
@@ -33,9 +33,10 @@ from bucketize.types import (
     evaluate,
 )
 
-MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-"""Bytes that this machine has: what tensors that live at once need is held against it before it is
-asked for, as the system promises more than it has, and ends who uses it."""
+MEMORY = memory()
+"""Bytes that this machine has, or a container of this process: what tensors that live at once need
+is held against it before it is asked for, as the system promises more than it has, and ends who
+uses it."""
 
 
 def check_memory(results: Iterable[tuple[Sequence[int], np.dtype[Any]]], taken: int = 0) -> int:
@@ -51,7 +52,7 @@ def check_memory(results: Iterable[tuple[Sequence[int], np.dtype[Any]]], taken: 
 
 
 def has_memory(size: int) -> bool:
-    """Whether this machine can hold so many bytes."""
+    """Whether this process can hold so many bytes."""
     return size <= MEMORY
 
 

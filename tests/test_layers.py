@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = [
     ["errors"],
-    ["timing", "compare", "lock", "table", "html", "release"],
+    ["timing", "quota", "compare", "lock", "table", "html", "release"],
     ["progress"],
     ["busy"],
     ["traffic"],

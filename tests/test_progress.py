@@ -211,4 +211,8 @@ def test_the_bar_of_tuning_tells_trials_and_the_best(
     told_ |= {"done": 1, "total": 3}
     with tuning.tuning_bar("tuning") as told:
         told(tuning.Progress(**told_, best=0.834, left_s=7.0))
-    assert meter.line() == "tuning:  1/3  0:00:07 left  best 0.83 of default, matmul 01234567 main"
+        line = "tuning:  1/3  0:00:07 left  best 0.83 of default, matmul 01234567 main"
+        assert meter.line() == line
+        told_ |= {"op": tuning.WAITING, "workload": "process 7"}
+        told(tuning.Progress(**told_, best=None, left_s=7.0))
+    assert meter.line() == "tuning:  1/3  0:00:07 left  another session measures: process 7"

@@ -9,7 +9,7 @@ import numpy as np
 from bucketize.ir import Atom, Binding, Builder, Const, Function, Var, rewrite
 from bucketize.op import FREE, Op
 from bucketize.ops.dim import from_dims
-from bucketize.ops.elementwise.arithmetic import add, cast, div, mul, sqrt, sub
+from bucketize.ops.elementwise.arithmetic import add, cast, div, mul, rsqrt, sub
 from bucketize.ops.reduce import layer_norm, reduce_mean, reduce_sum
 from bucketize.types import product, symbols
 
@@ -53,8 +53,8 @@ def _norm(out: Builder, x: Atom, scale: Atom, bias: Atom, *, axis: int, epsilon:
     square = out.emit(mul, centred, centred)
     variance = _mean(out, square, axes=axes, keepdims=True)
     least = Const(np.asarray(epsilon, x.type.dtype))
-    root = out.emit(sqrt, out.emit(add, variance, least))
-    return out.emit(add, out.emit(mul, out.emit(div, centred, root), scale), bias)
+    factor = out.emit(rsqrt, out.emit(add, variance, least))
+    return out.emit(add, out.emit(mul, out.emit(mul, centred, factor), scale), bias)
 
 
 COUNTED: Mapping[Op, Callable[..., Var]] = {reduce_mean: _mean, layer_norm: _norm}

@@ -32,6 +32,7 @@ from bucketize.machine.calibration import Calibration, is_wanted, stored, write
 from bucketize.machine.host import host, machine_of
 from bucketize.machine.speed import TYPICAL, Speed
 from bucketize.machine.target import Target, cores
+from bucketize.quota import spare_memory
 
 LOGGER = logging.getLogger("bucketize")
 ROUNDS, PASSES = 20, 2  # of a probe; all of a pass may fall into a slow moment
@@ -47,7 +48,6 @@ PIECE = 16 << 20  # bytes of memory that are read in a round, others in the next
 LEAST_BYTES, MOST_BYTES = 2 * PIECE, 512 << 20
 FREE_SHARE = 8  # of what is free, that is taken
 MEMORY = Path("/proc/meminfo")
-LIMIT, USED = (Path("/sys/fs/cgroup") / name for name in ("memory.max", "memory.current"))
 
 
 def calibrated() -> Target:
@@ -227,8 +227,8 @@ def memory_bytes(target: Target) -> int:
     """Bytes that are read from memory: more than the last cache holds, where so much is free."""
     free = {name: int(cells.split()[0]) for name, cells in _told(MEMORY)}
     spare = [free["MemAvailable"] << 10] if "MemAvailable" in free else []
-    with suppress(OSError, ValueError):  # no limit, or none of its own
-        spare.append(int(LIMIT.read_text()) - int(USED.read_text()))
+    left = spare_memory()
+    spare += [left] if left is not None else []
     most = min([MOST_BYTES, *(n // FREE_SHARE for n in spare)])
     return max(min(2 * max(target.l2, target.l3), most), LEAST_BYTES)
 

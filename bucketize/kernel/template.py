@@ -210,7 +210,8 @@ def candidates(workload: Workload, target: Target | None = None) -> list[Templat
     dots = [t for t in able if t.dot in target.processor.dots]
     able = dots or [t for t in able if not t.dot]
     if target.in_order:
-        return ([t for t in able if t.minimal] or able)[:1]
+        minimal = [t for t in able if t.minimal and all(t.knobs(workload, target).values())]
+        return (minimal or able)[:1]
     return able
 
 

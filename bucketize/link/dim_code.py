@@ -8,6 +8,7 @@ import numpy as np
 
 from bucketize.errors import CompileError
 from bucketize.link.block import CODE
+from bucketize.link.plan import PASSES
 from bucketize.link.table import table
 from bucketize.op import Array
 from bucketize.types import FUNCTIONS, AnyDim, Dim, Expr, Symbol, Term
@@ -69,7 +70,7 @@ class DimCode:
     def _number(self, value: int) -> int:
         if value not in self._numbers:
             if not -(2**63) <= value < 2**63:
-                raise CompileError(f"a tensor is too large: {value} has more than 64 bits")
+                raise CompileError(f"{PASSES}: {value}")
             self._numbers[value] = len(self.initial)
             self.initial.append(value)
         return self._numbers[value]

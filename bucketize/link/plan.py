@@ -20,7 +20,8 @@ from bucketize.link.block import BASE, POINTER
 from bucketize.op import Array
 from bucketize.program import aliasing as placement
 
-FAILURES = ("", "a relation does not hold", "a tensor is too large", "a division by zero")
+PASSES = "a value computed from sizes, or the bytes of a tensor, comes near 2^63"
+FAILURES = ("", "a relation does not hold", PASSES, "a division by zero")
 """What the status of a fill says; with the first, `index` is the check, or -1 for a dim."""
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from bucketize.errors import unknown_name
 from bucketize.machine.present import ARM, TOLD, UNTOLD, present, system, system_of
-from bucketize.machine.quota import quota
 from bucketize.machine.speed import FAMILIES, TYPICAL, Speed
+from bucketize.quota import quota
 
 VARIABLE = "BUCKETIZE_TARGET"
 # feature -> (float32 lanes of a vector, vector registers); the first that is there wins

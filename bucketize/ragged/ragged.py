@@ -45,7 +45,9 @@ from bucketize.ops import (
     sub,
     trunc_div,
     unsqueeze,
+    where,
 )
+from bucketize.ops.dim import dims_within
 from bucketize.ragged.fact import Axes, Form
 from bucketize.ragged.name import ROWS, TOKENS, ragged_name
 from bucketize.ragged.packer import Packer
@@ -59,10 +61,9 @@ def ragged(mod: Module, *, axis: str | None = None, mask: str | None = None) -> 
     """Have `main` run the tokens that its mask shows, packed behind each other, and no padding.
 
     Nothing of a row meets anything of another: attention, pooling and positions go by rows. That is
-    proved op by op, or refused. Results are 0 at tokens that the mask hides. Sizes are bounded: a
-    row has no more tokens than a table of positions has entries, and there are no empty ones. A
-    call whose hidden tokens are not the last ones of their rows, or all of a row, goes to the
-    original, `main[fallback]`.
+    proved op by op, or refused. Results are 0 at tokens that the mask hides. A row has no more
+    tokens than a table of positions has entries. A call whose hidden tokens are not the last ones
+    of their rows, or all of a row, or without any tokens, goes to the original, `main[fallback]`.
 
     Args:
         mod: not dispatched.
@@ -90,8 +91,12 @@ def ragged(mod: Module, *, axis: str | None = None, mask: str | None = None) -> 
     fn = _bounded(main, _axes(main, axis, _mask(main, mask)))
     hiding = _mask(fn, mask)
     axes = _axes(fn, axis, hiding)
-    packer = Packer(axes, Symbol(TOKENS, 1), Symbol(ROWS, 1), hiding, rule_of)
-    packed = simplify(packer.packed(fn, ragged_name("main")))
+    some = _some(fn, axes)
+    shown = _mask(some, mask)
+    packer = Packer(_axes(some, axis, shown), Symbol(TOKENS, 1), Symbol(ROWS, 1), shown, rule_of)
+    packed = simplify(packer.packed(some, ragged_name("main")))
+    if _forms(fn, axes) != _forms(some, packer.axes):  # without tokens results are of others
+        fn, hiding, axes = some, shown, packer.axes
     original = replace(fn, name=fallback_name("main"))
     whole = dead_code(_Padded(axes, fn, packed, original).function(hiding))
     functions = {"main": whole, packed.name: packed, original.name: original}
@@ -176,7 +181,7 @@ def _axes(fn: Function, name: str | None, mask: Var | None) -> Axes:
 
 
 def _bounded(fn: Function, axes: Axes) -> Function:
-    """The function, simplified, of one row and token at least, and of no more than tables have."""
+    """The function, simplified, of no more tokens in a row than tables have."""
     fn = simplify(fn)
     tables = (
         x.type.shape[k]
@@ -187,12 +192,18 @@ def _bounded(fn: Function, axes: Axes) -> Function:
         if (cut := lone_term(dim, "min")) and axes.sequence in cut.args
     )
     ends = [end for end in (*tables, axes.sequence.hi) if isinstance(end, int)]
-    dims = {
-        axes.batch.name: replace(axes.batch, lo=max(axes.batch.lo, axes.batch.step)),
-        axes.sequence.name: replace(
-            axes.sequence, lo=max(axes.sequence.lo, axes.sequence.step), hi=min(ends, default=None)
-        ),
-    }
+    bounded = replace(axes.sequence, hi=min(ends, default=None))
+    return simplify(specialise(fn, {axes.sequence.name: bounded}))
+
+
+def _forms(fn: Function, axes: Axes) -> list[Form]:
+    """What each result has an entry of."""
+    return [axes.form(r.type) for r in fn.results]
+
+
+def _some(fn: Function, axes: Axes) -> Function:
+    """The function of one row and token at least."""
+    dims = {s.name: replace(s, lo=max(s.lo, s.step)) for s in (axes.batch, axes.sequence)}
     return simplify(specialise(fn, dims))
 
 
@@ -209,20 +220,20 @@ class _Padded:
     def function(self, mask: Var | None) -> Function:
         """The function, with a look at the mask in front."""
         out = Builder()
-        results: Sequence[Atom]
+        then, orelse = Builder(), Builder()
         if mask is None:
-            results = self.all_seen(out)
+            dims = (self.axes.batch, self.axes.sequence)
+            packs = out.emit(dims_within, dims=dims, box=((1, None),) * 2)
+            packed = self.all_seen(then)
+            others: Sequence[Atom] = self.call(orelse, self.original, self.fn.params, self.types)
         else:
-            seen = out.emit(cast, mask, dtype="int64")
-            then, orelse = Builder(), Builder()
-            blocks = {
-                "then": then.function("then", (), self.some_seen(then, seen)),
-                "orelse": orelse.function(
-                    "orelse", (), self.call(orelse, self.original, self.fn.params, self.types)
-                ),
-            }
-            results = out.emit_all(IF, self.is_tail(out, mask), **blocks)
-        return out.function("main", self.fn.params, results)
+            packs, seen = self.is_tail(out, mask), out.emit(cast, mask, dtype="int64")
+            packed, others = self.some_seen(then, seen), self.cleared(orelse, mask)
+        blocks = {
+            "then": then.function("then", (), packed),
+            "orelse": orelse.function("orelse", (), others),
+        }
+        return out.function("main", self.fn.params, out.emit_all(IF, packs, **blocks))
 
     def first(self, value: Atom) -> int:
         """Where the batch is: the axis of tokens follows it."""
@@ -288,6 +299,20 @@ class _Padded:
         shape[token - 1], shape[token] = 1, index.type.shape[0]
         return TensorType(type_.dtype, tuple(shape))
 
+    def cleared(self, out: Builder, mask: Var) -> list[Atom]:
+        """The results of the original, with zeros at hidden tokens."""
+        results = self.call(out, self.original, self.fn.params, self.types)
+        seen = out.emit(not_equal, mask, Const(np.zeros((), mask.type.dtype)))
+        return [self._cleared(out, r, seen) for r in results]
+
+    def _cleared(self, out: Builder, result: Var, seen: Atom) -> Atom:
+        if self.axes.form(result.type) is not Form.TOKEN:
+            return result
+        (token,) = self.axes.tokens(result.type.shape)
+        aligned = (*seen.type.shape, *(1,) * (-1 - token))
+        shown = out.emit(reshape, seen, newshape=aligned)
+        return out.emit(where, shown, result, Const(np.zeros((), result.type.dtype)))
+
     # --- where some are hidden ------------------------------------------------------------------
 
     def is_tail(self, out: Builder, mask: Var) -> Atom:
@@ -301,7 +326,8 @@ class _Padded:
         some = out.emit(greater, lengths, Const(np.asarray(0)))
         fits = out.emit(logical_and, out.emit(equal, wanted, mask), some)
         least = out.emit(reduce_min, out.emit(cast, fits, dtype="int64"), axes=(0, 1))
-        return out.emit(greater, least, Const(np.asarray(0)))
+        rows = out.emit(from_dims, dims=(self.axes.batch,), scalar=True)
+        return out.emit(greater, out.emit(mul, least, rows), Const(np.asarray(0)))
 
     def some_seen(self, out: Builder, seen: Atom) -> list[Atom]:
         """The results: seen tokens picked out, and put back among zeros."""

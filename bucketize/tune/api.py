@@ -85,7 +85,8 @@ def tune(mod: Modules, options: Options) -> pd.DataFrame:  # noqa: D417  (it tel
             met in practice, such as `[{"N": 1}, {"N": 8}]` or, weighted, `[({"N": 1}, 0.9), ...]`.
         traffic: in place of `sizes`, the requests that come: each clone is judged at quantiles of
             its own, and time goes by requests times the seconds that they are expected to save.
-        seconds: an end to searching and confirming; a measurement that has begun is finished. Where
+        seconds: an end to searching and confirming, in which waiting for other sessions on the log
+            counts, and starting up does not; a measurement that has begun is finished. Where
             it is too short for all clones, as many as possible get a verdict, and the same call
             goes on with the others, of which a warning tells.
         until: the share of the latency that the next trials, one of each task, must be expected to

@@ -34,6 +34,8 @@ class Recorder:
     clock: Callable[[], float] = time.monotonic
     left: Callable[[], float] = lambda: math.inf
     """Seconds until the session's time is up."""
+    waits: Callable[[str], None] = lambda _: None
+    """Is told, each time, for whom the session waits."""
 
     def __post_init__(self) -> None:
         self.tail = Tail(self.log, TEMPLATES)
@@ -89,14 +91,19 @@ class Recorder:
             try:
                 self.log.parent.mkdir(parents=True, exist_ok=True)
                 # who waits, comes next
-                with locked(Path(f"{self.log}.next.lock"), max(seconds, 0.0), self.share):
+                with locked(Path(f"{self.log}.next.lock"), max(seconds, 0.0), self.wait):
                     left = max(end - self.clock(), 0.0)
-                    mine.enter_context(locked(Path(f"{self.log}.turn.lock"), left, self.share))
+                    mine.enter_context(locked(Path(f"{self.log}.turn.lock"), left, self.wait))
             except TimeoutError as e:
                 raise LateError(f"another session was at work on the log: {e}") from e
             except OSError as e:
                 raise LogError(f"cannot lock {self.log}: {e.strerror or e}") from e
             yield self.news()
+
+    def wait(self, said: str) -> None:
+        """Say for whom the session waits."""
+        self.waits(said)
+        self.share(said)
 
     def share(self, said: str) -> None:
         """Say, once, that there is another session."""

@@ -19,7 +19,7 @@ from bucketize.tune.confirm import Confirmation
 from bucketize.tune.database import Database, failed
 from bucketize.tune.graph_tuning import Arranging, Known
 from bucketize.tune.options import Options
-from bucketize.tune.progress import Progress
+from bucketize.tune.progress import WAITING, Progress
 from bucketize.tune.recorder import Recorder
 from bucketize.tune.residual import Forest
 from bucketize.tune.samples import records, reference
@@ -61,6 +61,7 @@ class TuningSession:
         self.scheduler = TaskScheduler(self.subjects, self.database, asked, learnt)
         self.budget = Budget(math.inf if asked.seconds is None else asked.seconds, self.database)
         self.recorder.left = lambda: self.budget.left_s
+        self.recorder.waits = lambda said: self.tell(self.waiting(said))
         self.before = self.scheduler.tried
 
     @property
@@ -326,6 +327,10 @@ class TuningSession:
             total=done + sum(map(self.scheduler.left, self.tasks)),
             left_s=self.budget.left_s if self.budget.is_limited else None,
         )
+
+    def waiting(self, said: str) -> Progress:
+        """How far things are while another session has its turn."""
+        return self.progress(self.subjects[0], WAITING, said)
 
 
 def _warn(message: str) -> None:

@@ -167,16 +167,14 @@ def test_a_quiet_probe_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_is_taken_where_it_is_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(module, "MOST_BYTES", 512 << 20)
     large = replace(host(), l2=1 << 20, l3=1 << 30)
-    for name in ("MEMORY", "LIMIT", "USED"):
-        monkeypatch.setattr(module, name, tmp_path / name)
+    monkeypatch.setattr(module, "MEMORY", tmp_path / "MEMORY")
+    monkeypatch.setattr(module, "spare_memory", lambda: left)
+    left: int | None = None
     assert memory_bytes(large) == 512 << 20  # where the system does not tell
     (tmp_path / "MEMORY").write_text("MemTotal:  9999 kB\nMemAvailable:  2097152 kB\n")
     assert memory_bytes(large) == 256 << 20
-    (tmp_path / "LIMIT").write_text("max\n")
-    (tmp_path / "USED").write_text("1\n")
-    assert memory_bytes(large) == 256 << 20
-    (tmp_path / "LIMIT").write_text(f"{(1 << 30) + 1}\n")
+    left = 1 << 30
     assert memory_bytes(large) == 128 << 20
     assert memory_bytes(replace(large, l3=33 << 20)) == 66 << 20
-    (tmp_path / "LIMIT").write_text("1\n")
+    left = 0
     assert memory_bytes(large) == module.LEAST_BYTES

@@ -85,7 +85,6 @@ WITHOUT = {
     *("bitcast", "det", "dft", "mel_weight_matrix"),  # rare: so, too
     *("normal_like", "uniform_like"),  # what is drawn is numpy's
     "mask_segments",  # inside of attention
-    *("segment_max", "segment_sum"),  # once in a model, behind all layers
 }
 
 

@@ -141,6 +141,7 @@ WORKLOADS = {
     "full": lone(ops.full, '{shape=(N, C), value=1.5, dtype="float32"}'),
     "arange": lone(ops.arange, "{start=2, stop=N}"),
     "reduce": lone(ops.reduce_mean, "float32[N, C, H] {axes=(0, 2)}"),
+    "segment": lone(ops.segment_sum, "float32[N, M, C], int64[B] {axis=1}"),
     "softmax": lone(ops.softmax, "float32[N, C] {axis=1}"),
     "layer_norm": lone(ops.layer_norm, "float32[N, C, H], float32[H], float32[H] {axis=2}"),
     "argmax": lone(ops.argmax, "float32[N, C] {axis=1}"),

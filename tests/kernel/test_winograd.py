@@ -269,6 +269,20 @@ def test_other_windows_and_strides_are_filtered(
         assert int(default["m"]) <= winograd.UNMEASURED
 
 
+def test_pixels_that_no_window_sees_round_nothing() -> None:
+    """The patch of 3 x 3 results has 7 x 7 pixels; two of a line are made of five."""
+    one = case(16, 5, make=grouped(1, (0, 0, 0, 0), (2, 2)))
+    load, schedule = one.workload(), {"m": 3, "nr": 16}
+    image, weights = (
+        np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        for shape in ((1, 6, 6, 16), (5, 16, 3, 3))
+    )
+    want = run(TEMPLATE, load, schedule, [image, weights], SMALL, {"N": 1, "H": 6, "W": 6})
+    image[:, 5] = image[:, :, 5] = 1e6
+    got = run(TEMPLATE, load, schedule, [image, weights], SMALL, {"N": 1, "H": 6, "W": 6})
+    np.testing.assert_array_equal(got, want)
+
+
 def test_a_part_writes_its_own_panels_only() -> None:
     load, schedule = static((1, 9, 9, 4), 40, 4, 3, 3), {"m": 4, "nr": 16}
     image, weights = (np.ones(p.type.shape, np.float32) for p in load.body.params)

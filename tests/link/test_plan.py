@@ -306,7 +306,19 @@ def test_a_tensor_that_no_memory_holds_is_an_error() -> None:
     b = Builder()
     room = b.emit(ops.full, shape=(N * 10**9, N * 10**9, N), value=0.0, dtype="float32")
     fn = b.function("main", [x], [b.emit(ops.reduce_sum, room, axes=(0, 1, 2))])
-    with pytest.raises(ShapeError, match="at N=3: a tensor is too large"):
+    with pytest.raises(ShapeError, match=r"at N=3: .* the bytes of a tensor, comes near 2\^63"):
+        run(fn, np.zeros(3, np.float32))
+
+
+def test_a_value_of_sizes_that_no_word_holds_is_an_error() -> None:
+    """It is exact where it stands for a value; as an extent it is too large for any memory."""
+    x = Var("x", tensor("float32", N))
+    b = Builder()
+    value = b.emit(ops.from_dims, dims=(N * 2**61,), scalar=True)
+    fn = b.function("main", [x], [b.emit(ops.mod, value, Const(np.asarray(1000003)))])
+    (got,) = run(fn, np.zeros(1, np.float32))
+    assert got == 2**61 % 1000003
+    with pytest.raises(ShapeError, match=r"at N=3: a value computed .* comes near 2\^63"):
         run(fn, np.zeros(3, np.float32))
 
 

@@ -411,9 +411,38 @@ def test_a_call_that_hides_others_goes_to_the_original() -> None:
     inputs["x"] = np.nan_to_num(inputs["x"], nan=1, posinf=1, neginf=1)
     for mask in ([[0, 1, 1, 1], [1, 1, 1, 1]], [[1, 0, 1, 0], [1, 1, 0, 0]], [[0] * 4, [1] * 4]):
         inputs["mask"] = np.array(mask)
-        agree(evaluate_module(packed, **inputs), evaluate_module(mod, **inputs), 1e-5)
+        agree(evaluate_module(packed, **inputs), shown(mod, inputs), 1e-5)
     inputs["mask"] = np.array([[2, 2, 2, 0]] * 2)  # half of what a 1 hides
-    agree(evaluate_module(packed, **inputs), evaluate_module(mod, **inputs), 1e-5)
+    agree(evaluate_module(packed, **inputs), shown(mod, inputs), 1e-5)
+
+
+def shown(mod: Module, inputs: dict[str, Array]) -> list[Array]:
+    """What the original gives, with zeros at tokens that are hidden."""
+    hidden = inputs["mask"] == 0
+    return [np.where(hidden[..., None], 0, r) for r in evaluate_module(mod, **inputs)]
+
+
+def test_zeros_at_hidden_tokens_are_there_whatever_the_neighbours_hide() -> None:
+    exe = bucketize.compile(bucketize.ragged(imported(TAKEN["attention behind what is added"])))
+    x = np.random.default_rng(0).standard_normal((2, 4, 4)).astype(np.float32)
+    x[0, 3] = np.inf
+    for other in ([1, 1, 1, 1], [0, 1, 1, 1], [1, 0, 1, 0], [2, 1, 1, 1], [0, 0, 0, 0]):
+        (got,) = exe.run(x, np.array([[1, 1, 1, 0], other]))
+        assert (got[0, 3] == 0).all()
+        assert (got[0, :3] != 0).any()
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0), (0, 0)])
+@pytest.mark.parametrize("name", ["attention behind what is added", "the mean of a row"])
+def test_no_rows_and_no_tokens_are_what_they_are_to_the_original(
+    name: str, shape: tuple[int, int]
+) -> None:
+    mod = imported(TAKEN[name])
+    inputs = {"x": np.ones((*shape, 4), np.float32), "mask": np.ones(shape, np.int64)}
+    exe = bucketize.compile(bucketize.ragged(mod))
+    with np.errstate(all="ignore"):
+        want = evaluate_module(mod, **inputs)
+    agree(exe.run_named(**inputs).values(), want, 1e-5)
 
 
 @pytest.mark.parametrize("kind", ["int32", "bool", "float"])
@@ -436,6 +465,9 @@ def test_without_a_mask_all_tokens_are_seen() -> None:
     for request, got in zip(requests, exe.run_many(requests), strict=True):
         agree(got, evaluate_module(mod, **request), 1e-5)
         agree(exe.run(**request), evaluate_module(mod, **request), 1e-5)
+    agree(
+        exe.run(np.ones((0, 3, 4), np.float32)), [np.ones((0, 3, 4), "f"), np.ones((0, 4), "f")], 0
+    )
 
 
 def test_a_row_has_no_more_tokens_than_a_table_has_entries() -> None:

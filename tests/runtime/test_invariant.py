@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 from onnx_model import parse
 
 import bucketize
@@ -111,13 +112,125 @@ def test_of_other_models(name: str) -> None:
         np.testing.assert_array_equal(got, want[first:last])
 
 
+POOLED = {
+    "mean": "y = ReduceMean <axes = [1], keepdims = 0> (h)",
+    "masked": """
+        f = Cast <to = 1> (mask)
+        u = Unsqueeze (f, last)
+        shown = Mul (h, u)
+        total = ReduceSum <keepdims = 0> (shown, one)
+        count = ReduceSum (f, one)
+        y = Div (total, count)""",
+    "norm": """
+        f = Cast <to = 1> (mask)
+        u = Unsqueeze (f, last)
+        shown = Mul (h, u)
+        y = ReduceL2 <axes = [1], keepdims = 0> (shown)""",
+    "weights": """
+        each = Gather <axis = 2> (h, zero)
+        f = Cast <to = 1> (mask)
+        shown = Mul (each, f)
+        y = ReduceSum <keepdims = 1> (shown, one)""",
+    "dropped": """
+        each = Gather <axis = 2> (h, zero)
+        f = Cast <to = 1> (mask)
+        shown = Mul (each, f)
+        y = ReduceSum <keepdims = 0> (shown, one)""",
+}
+"""Tails of encoders: sums over the tokens of a row, among other axes and as the last one."""
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_of_pooling_what_is_packed(name: str) -> None:
+    mask = ", int64[B, S] mask" if "mask" in POOLED[name] else ""
+    graph = f"(float[B, S, 20] x{mask}) => (y) {{ h = MatMul(x, w) {POOLED[name]} }}"
+    rng = np.random.default_rng(0)
+    model = parse(graph)
+    weights = rng.standard_normal((20, 20)).astype(np.float32)
+    values = {"w": weights, "one": np.array([1]), "last": np.array([-1]), "zero": np.array(0)}
+    for given, value in values.items():
+        model.graph.initializer.append(numpy_helper.from_array(value, given))
+    exe = bucketize.compile(bucketize.from_onnx(model), invariant=True)
+    requests = [{"x": rng.standard_normal((1, n, 20)).astype(np.float32)} for n in LENGTHS * 3]
+    if mask:
+        requests = [r | {"mask": np.ones(r["x"].shape[:2], np.int64)} for r in requests]
+    assert "packed" in str(exe.plan_many(requests))
+    for request, (got,) in zip(requests, exe.run_many(requests), strict=True):
+        np.testing.assert_array_equal(got, exe.run(**request)[0])
+
+
+PADDED = {
+    "instance norm": "y = InstanceNormalization (x, scale, scale)",
+    "layer norm": "y = LayerNormalization <axis = 1> (x, high, high)",
+    "sum": "y = ReduceSum (x, last)",
+    "sum of a short axis": "y = ReduceSum <keepdims = 0> (x, last)",
+    "sum of two axes": "y = ReduceSum (x, both)",
+    "mean": "y = ReduceMean <axes = [2]> (x)",
+    "mean of two axes": "y = ReduceMean <axes = [1, 2]> (x)",
+    "product": "p = Exp(x) y = ReduceProd <axes = [2]> (p)",
+    "softmax": "y = Softmax <axis = 2> (x)",
+    "log softmax": "y = LogSoftmax <axis = 2> (x)",
+    "softmax of columns": "t = Transpose <perm = [0, 2, 1]> (x) y = Softmax <axis = 1> (t)",
+    "gram": "t = Transpose <perm = [0, 2, 1]> (x) y = MatMul (x, t)",
+    "convolution": "y = Conv <strides = [2]> (x, filter)",
+    "strided convolution": "y = Conv <strides = [2], pads = [1, 1]> (x, filter)",
+}
+"""What sums along an axis that is padded."""
+
+
+@pytest.mark.parametrize("kind", ["float", pytest.param("double", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("name", PADDED)
+def test_of_being_padded(name: str, kind: str) -> None:
+    rng, dtype = np.random.default_rng(0), {"float": np.float32, "double": np.float64}[kind]
+    model = parse(f"({kind}[N, 16, S] x) => (y) {{ {PADDED[name]} }}")
+    values = {
+        "scale": rng.standard_normal(16).astype(dtype),
+        "high": rng.standard_normal((16, 1)).astype(dtype),
+        "last": np.array([2]),
+        "both": np.array([1, 2]),
+        "filter": rng.standard_normal((8, 16, 3)).astype(dtype),
+    }
+    for given, value in values.items():
+        model.graph.initializer.append(numpy_helper.from_array(value, given))
+    mod = bucketize.from_onnx(model, bounds={"N": (1, 4), "S": (4, 160)})
+    exe = bucketize.compile(mod, invariant=True)
+    clones = bucketize.dispatch(mod, log_dispatcher, policy="pad")
+    padded = bucketize.compile(clones, invariant=True, lazy=True)
+    for size in (5, 19, 33, 90, 129):
+        x = rng.standard_normal((3, 16, size)).astype(dtype)
+        np.testing.assert_array_equal(padded.run(x)[0], exe.run(x)[0])
+
+
+CHANNELS = [pytest.param(n, marks=() if n == 16 else pytest.mark.sweep) for n in (8, 16, 24, 32)]
+
+
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.sweep), 2])
+@pytest.mark.parametrize("channels", CHANNELS)
+def test_of_strips(channels: int, stride: int) -> None:
+    """Images so large that convolutions are run in strips: where they end is up to the batch."""
+    rng = np.random.default_rng(0)
+    graph = f"(float[N, {channels}, 64, 64] x) => (y) {{"
+    graph += f" y = Conv <pads = [1, 1, 1, 1], strides = [{stride}, {stride}]> (x, w) }}"
+    model = parse(graph)
+    weights = rng.standard_normal((32, channels, 3, 3)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    exe, two = (
+        bucketize.compile(bucketize.from_onnx(model), invariant=True, threads=n) for n in (1, 2)
+    )
+    images = rng.standard_normal((3, channels, 64, 64)).astype(np.float32)
+    (want,) = exe.run(images)
+    np.testing.assert_array_equal(two.run(images)[0], want)
+    for k in range(3):
+        np.testing.assert_array_equal(exe.run(images[k : k + 1])[0], want[k : k + 1])
+
+
 def test_without_it_a_lone_row_is_summed_otherwise() -> None:
     """So the tests above can fail."""
     graph = "(float[N, 512] x) => (y) { y = MatMul(x, w) }"
     model = parse(graph)
     rng = np.random.default_rng(0)
     weights = rng.standard_normal((512, 16)).astype(np.float32)
-    model.graph.initializer.append(__import__("onnx").numpy_helper.from_array(weights, "w"))
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
     x = rng.standard_normal((32, 512)).astype(np.float32)
     differ = []
     for invariant in (False, True):

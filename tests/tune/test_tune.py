@@ -45,7 +45,7 @@ from bucketize.ops import conv2d, matmul, relu
 from bucketize.tune import recorder as journal_module
 from bucketize.tune.api import opened, tune
 from bucketize.tune.options import Options
-from bucketize.tune.progress import Progress
+from bucketize.tune.progress import WAITING, Progress
 from bucketize.tune.recorder import Recorder
 from bucketize.tune.task import tasks_of
 from bucketize.types import Profile, Symbol, tensor
@@ -404,9 +404,14 @@ def test_who_waits_for_another_session_says_so_until_the_time_is_up(
 ) -> None:
     monkeypatch.setattr("bucketize.lock.PATIENCE_S", 0.05)
     told = rf"another session is at work on .*relu\.csv, .* which process {other.pid} holds"
+    came: list[Progress] = []
     with pytest.warns(BucketizeWarning, match=told) as warned:
-        tune(module(), log=log, measurer=Pretend(), seconds=0.2, sizes="middle")
+        tune(
+            module(), log=log, measurer=Pretend(), seconds=0.2, sizes="middle", progress=came.append
+        )
     assert len(warned) == 1
+    assert {at.op for at in came} == {WAITING}
+    assert f"which process {other.pid} holds" in came[0].workload
     assert not log.exists()
 
 

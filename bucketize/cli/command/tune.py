@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help="Stop after this time, reading MODEL not counted; it goes where it should bring most.",
+    help="Stop after this time, which goes where it should bring most. Searching, confirming and "
+    "waiting for other sessions on the log count; reading MODEL and starting up do not, and what "
+    "is being confirmed then may take a fifth more.",
 )
 @click.option(
     "--until",

@@ -17,12 +17,12 @@ from bucketize.kernel.emit.vector import Writer
 REORDER = ("reassoc", "contract", "nsz")
 
 
-def _step(on_floats: str, on_integers: str) -> Any:
+def _step(on_floats: str, on_integers: str, flags: tuple[str, ...] = REORDER) -> Any:
     @intrinsic
     def function(_typing: Any, x: Any, _y: Any) -> Any:
         def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
             if isinstance(x, types.Float):
-                return getattr(builder, on_floats)(*args, flags=REORDER)
+                return getattr(builder, on_floats)(*args, flags=flags)
             return getattr(builder, on_integers)(*args)
 
         return x(x, x), codegen
@@ -49,6 +49,7 @@ def _extreme(name: str, relation: str) -> Any:
 
 
 plus, times = _step("fadd", "add"), _step("fmul", "mul")
+added, multiplied = _step("fadd", "add", ()), _step("fmul", "mul", ())  # one after the other
 greatest, least = _extreme("maximum", ">"), _extreme("minimum", "<")
 
 

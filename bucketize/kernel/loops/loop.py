@@ -33,9 +33,17 @@ NOWHERE: Mapping[str, Sequence[str]] = {}
 DEEP = 2
 """Axes of rows from which on places are carried from row to row: found by the indices they take as
 many products, of numbers more than there are registers. Of one axis they are found faster."""
+ANY_ORDER = (
+    "from bucketize.kernel.emit.accumulate "
+    "import greatest, least, multiply_add, plus, scratch, times"
+)
+ONE_ORDER = (
+    "from bucketize.kernel.emit.accumulate "
+    "import added as plus, greatest, least, multiplied as times, multiply_add, scratch"
+)
 HEAD = f"""\
 {IMPORTS}\
-from bucketize.kernel.emit.accumulate import greatest, least, multiply_add, plus, scratch, times
+{ANY_ORDER}
 from bucketize.kernel.emit.entry import entry
 from bucketize.kernel.emit.native import pointer
 from bucketize.kernel.emit.row import copied, fetch, repeated
@@ -276,11 +284,19 @@ def loop_template(
     launch: Callable[[Workload, Shapes], Launch],
     counts: Callable[[Workload, LoopCounts], Counts],
     pitched: Callable[[Workload], frozenset[int]] = lambda _: frozenset(),
+    ordered: Callable[[Workload, int], str] = lambda *_: "",
 ) -> Template:
     """A template without knobs: one kernel serves the workload at every size.
 
-    `counts` tells at sizes what its loops do: see `cost`.
+    `counts` tells at sizes what its loops do: see `cost`. `ordered` is the source of sums in one
+    order, of vectors of so many lanes, if it is another one.
     """
+
+    def text(workload: Workload, _schedule: Schedule, target: Target) -> str:
+        if not target.in_order:
+            return source(workload)
+        own = ordered(workload, target.lanes) or source(workload)
+        return own.replace(ANY_ORDER, ONE_ORDER)
 
     def plain_launch(
         workload: Workload, _schedule: Schedule, shapes: Shapes, _target: Target
@@ -290,7 +306,7 @@ def loop_template(
     return Template(
         name=name,
         accepts=accepts,
-        source=lambda workload, _schedule, _target: source(workload),
+        source=text,
         launch=plain_launch,
         cost=partial(Steps, plain_launch, lambda workload, _, at: counts(workload, at)),
         pitched=pitched,

@@ -73,7 +73,8 @@ def _runs(workload: Workload) -> list[tuple[bool, list[int]]]:
     return runs(len(b.args[0].type.shape), b.attrs["axes"])
 
 
-def _source(workload: Workload) -> str:
+def _source(workload: Workload, lanes: int = 0) -> str:
+    """The text; with lanes, rows are summed as `row_total` does."""
     groups = _runs(workload)
     kept = [g for g, (reduced, _) in enumerate(groups) if not reduced]
     gone = [g for g, (reduced, _) in enumerate(groups) if reduced]
@@ -81,7 +82,10 @@ def _source(workload: Workload) -> str:
     s(*(f"s{g} = {_product(range(g + 1, len(groups)))}" for g in range(len(groups) - 1)))
     if workload.anchor.op is reduce_mean:
         s(f"count = {dtype_text(workload.result.dtype)}({_product(gone)})")
-    (_rows if gone and gone[-1] == len(groups) - 1 else _blocks)(s, workload, kept, gone)
+    if gone and gone[-1] == len(groups) - 1:
+        _rows(s, workload, kept, gone, lanes)
+    else:
+        _blocks(s, workload, kept, gone)
     title = f"{workload.anchor.op.name}: {''.join('r' if r else 'k' for r, _ in groups)}"
     return kernel_text(title, workload, s, [f"n{g}" for g in range(len(groups))])
 
@@ -115,19 +119,49 @@ def _blocks(s: Source, workload: Workload, kept: list[int], gone: list[int]) -> 
             s(f"y[i + t] = {_finished(workload, 'a[t]')}")
 
 
-def _rows(s: Source, workload: Workload, kept: list[int], gone: list[int]) -> None:
+def _rows(s: Source, workload: Workload, kept: list[int], gone: list[int], lanes: int) -> None:
     """The last axis is reduced: one element of the result after the other."""
     step, _ = STEPS[workload.anchor.op]
     *outer, last = gone
     with s.pieces([f"n{g}" for g in kept] or ["1"]), s.loops(t="m"):
         places = [*(f"c{k}" for k in range(len(kept) - 1)), "(j + t)"][-len(kept) :] if kept else []
         terms = [f"{c} * s{g}" for c, g in zip(places, kept, strict=True)]
-        s(f"p = {' + '.join(terms) or '0'}", f"a = {_start(workload)}")
-        with s.loops(**{f"r{g}": f"n{g}" for g in outer}):
-            s(f"q = {' + '.join(['p', *(f'r{g} * s{g}' for g in outer)])}")
-            with s.loops(u=f"n{last}"):
-                s(f"a = {step}(a, x0[q + u])")
+        s(f"p = {' + '.join(terms) or '0'}")
+        if len(workload.anchor.attrs["axes"]) == 1:
+            row_total(s, workload, step, _start(workload), ("p", f"p + n{last}"), lanes)
+        else:
+            s(f"a = {_start(workload)}")
+            with s.loops(**{f"r{g}": f"n{g}" for g in outer}):
+                s(f"q = {' + '.join(['p', *(f'r{g} * s{g}' for g in outer)])}")
+                with s.loops(u=f"n{last}"):
+                    s(f"a = {step}(a, x0[q + u])")
         s(f"y[i + t] = {_finished(workload, 'a')}")
+
+
+def row_total(
+    s: Source, workload: Workload, step: str, start: str, ends: tuple[str, str], lanes: int
+) -> None:
+    """The lines for `a`, what lies between two places brought together.
+
+    With `lanes` sums have one order, that of the template of rows: an element joins the lane that
+    its place leads to.
+    """
+    first, last = ends
+    s(f"a = {start}")
+    if not lanes or step != "plus" or workload.result.dtype != np.float32:
+        with s.loops(u=f"{first}, {last}"):
+            s(f"a = {step}(a, x0[u])")
+        return
+    s(f"b = scratch({lanes}, float32)")
+    with s.loops(v=str(lanes)):
+        s(f"b[v] = {start}")
+    with s.loops(u=f"{first}, {last}, {lanes}", v=f"least({lanes}, {last} - u)"):
+        s("b[v] = b[v] + x0[u + v]")
+    while lanes > 1:
+        lanes //= 2
+        with s.loops(v=str(lanes)):
+            s(f"b[v] = b[v] + b[v + {lanes}]")
+    s("a = b[0]")
 
 
 def _launch(workload: Workload, shapes: Shapes) -> Launch:
@@ -147,4 +181,6 @@ def _counts(workload: Workload, at: LoopCounts) -> Counts:
     return {"row": size / min(max(last, 1), BLOCK), kind: 2 * size, "divide": divided}
 
 
-REDUCE = loop_template("reduce", takes(*STEPS, where=_accepts), _source, _launch, _counts)
+REDUCE = loop_template(
+    "reduce", takes(*STEPS, where=_accepts), _source, _launch, _counts, ordered=_source
+)

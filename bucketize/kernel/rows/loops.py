@@ -32,6 +32,7 @@ from bucketize.kernel.rows.pattern import (
     RowGroup,
     RowStep,
 )
+from bucketize.machine.target import Target
 
 Each: TypeAlias = Callable[[Size, "ir.Value | None", Values], Values]
 """A vector at an index, where a mask is on: what is carried on from there."""
@@ -45,23 +46,30 @@ def dim_names(arguments: int) -> tuple[str, ...]:
     return ("n", *(f"{name}{i}" for i in range(arguments) for name in ("step", "period")))
 
 
-def source(rows: RowGroup, lanes: int) -> str:
+def source(rows: RowGroup, target: Target) -> str:
     """The text of the kernel of a group."""
     arguments, steps = (tuple(map(tuple, each)) for each in (rows.arguments, rows.steps))
-    return kernel_source(__name__, {"lanes": lanes, "arguments": arguments, "steps": steps})
+    form = {"lanes": target.lanes, "arguments": arguments, "steps": steps}
+    return kernel_source(__name__, form | ({"chains": 1} if target.in_order else {}))
 
 
-def emit(w: Writer, block: ir.Value, /, *, arguments: Any, steps: Any) -> None:
-    """Write the body of a kernel of these steps."""
+def emit(
+    w: Writer, block: ir.Value, /, *, arguments: Any, steps: Any, chains: int = CHAINS
+) -> None:
+    """Write the body of a kernel of these steps.
+
+    In one chain an element joins the same sum however long the row is: zeros behind it change
+    nothing.
+    """
     rows = RowGroup(tuple(RowArgument(*a) for a in arguments), tuple(RowStep(*s) for s in steps))
-    _RowLoops(w, block, rows).write()
+    _RowLoops(w, block, rows, chains).write()
 
 
 class _RowLoops:
     """The loops over the rows, and the passes over each."""
 
-    def __init__(self, w: Writer, block: ir.Value, rows: RowGroup) -> None:
-        self.w, self.rows = w, rows
+    def __init__(self, w: Writer, block: ir.Value, rows: RowGroup, chains: int) -> None:
+        self.w, self.rows, self.chains = w, rows, chains
         count = len(rows.arguments)
         self.block = Words(w, block, block_names(count, dim_names(count)))
         self.n = self.block.word("n")
@@ -76,7 +84,7 @@ class _RowLoops:
         self.steps = [self.block.word(f"step{n}") for n in inputs]
         self.periods = [self.block.word(f"period{n}") for n in inputs]
         self.whole = w.mul(w.div(self.n, w.lanes), w.lanes)
-        self.many = w.mul(w.div(self.n, CHAINS * w.lanes), CHAINS * w.lanes)
+        self.many = w.mul(w.div(self.n, chains * w.lanes), chains * w.lanes)
         self.last = w.mask(w.sub(self.n, self.whole))
 
     def write(self) -> None:
@@ -170,10 +178,10 @@ class _RowLoops:
         w, size = self.w, len(starts)
 
         def chains(i: ir.Value, old: Values) -> Values:
-            parts = [old[u * size : (u + 1) * size] for u in range(CHAINS)]
+            parts = [old[u * size : (u + 1) * size] for u in range(self.chains)]
             return [v for u, p in enumerate(parts) for v in each(w.add(i, u * w.lanes), None, p)]
 
-        chained = w.loop(0, self.many, chains, [*starts] * CHAINS, step=CHAINS * w.lanes)
+        chained = w.loop(0, self.many, chains, [*starts] * self.chains, step=self.chains * w.lanes)
         one, rest = chained[:size], chained[size:]
         one = w.loop(self.many, self.whole, lambda i, v: each(i, None, v), one, step=w.lanes)
         one = w.loop(self.whole, self.n, lambda i, v: each(i, self.last, v), one, step=w.lanes)

@@ -135,8 +135,11 @@ class RowGroup:
         return next((ref for ref in long if sum(ref in each for each in needed) > 1), None)
 
 
-def rows_of(workload: Workload) -> RowGroup | None:
-    """The workload as steps along its rows; None if it is something else."""
+def rows_of(workload: Workload, *, in_order: bool = False) -> RowGroup | None:
+    """The workload as steps along its rows; None if it is something else.
+
+    In order a norm rounds where the ops do that it becomes when it is padded.
+    """
     anchor = workload.anchor
     if anchor.op not in RULES or len(workload.results) != 1:
         return None
@@ -146,7 +149,7 @@ def rows_of(workload: Workload) -> RowGroup | None:
     arguments = [_argument(p.type, shape) for p in workload.body.params]
     if None in arguments:
         return None
-    reader = _RowReader(shape, {p: i for i, p in enumerate(workload.body.params)})
+    reader = _RowReader(shape, {p: i for i, p in enumerate(workload.body.params)}, in_order)
     if not all(map(reader.add, workload.body.body)):
         return None
     group = RowGroup(tuple(a for a in arguments if a), tuple(reader.steps))
@@ -176,6 +179,7 @@ class _RowReader:
 
     shape: Shape
     values: dict[Atom, Ref]
+    in_order: bool
     steps: list[RowStep] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -245,11 +249,18 @@ class _RowReader:
             return None
         mean = self.number("x0 / x1", self.number(SUM, x), COUNT)
         centred = self.wide("x0 - x1", x, mean)
-        square = self.number(SQUARES, centred)
+        square = self.squares(centred)
         epsilon = float(b.attrs["epsilon"])
         factor = self.number("rsqrt(x0 / x1 + epsilon)", square, COUNT, epsilon=epsilon)
         y = self.wide("x0 * x1", centred, factor)
+        if self.in_order:
+            return self.wide("x0 + x1", self.wide("x0 * x1", y, scale), bias)
         return self.wide("fma(x0, x1, x2)", y, scale, bias)
+
+    def squares(self, x: int) -> int:
+        if self.in_order:
+            return self.number(SUM, self.wide("x0 * x1", x, x))
+        return self.number(SQUARES, x)
 
     def reduced(self, b: Binding) -> Ref | None:
         x, axes = self.ref(b.args[0]), b.attrs["axes"]

@@ -60,7 +60,9 @@ def _counts(workload: Workload, _: Schedule, at: LoopCounts) -> Counts:
 TEMPLATE = Template(
     name="rows",
     accepts=lambda workload: rows_of(workload) is not None,
-    source=lambda workload, _, target: source(accepted(rows_of(workload)), target.lanes),
+    source=lambda workload, _, target: source(
+        accepted(rows_of(workload, in_order=target.in_order)), target
+    ),
     launch=_launch,
     cost=partial(Steps, _launch, _counts),
 )

@@ -41,7 +41,7 @@ from bucketize.kernel.winograd.matrices import Axis
 from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.op import Array
-from bucketize.types import Dim, Shape, ceil_div, positive, product
+from bucketize.types import Dim, Shape, ceil_div, maximum, minimum, positive, product
 
 WHOLE = 16
 """Channels, vectors of any width: so the phases of a patch lie in V without gaps, as one sum."""
@@ -87,6 +87,14 @@ def _usual(workload: Workload) -> tuple[int, ...]:
     return tuple(m for m in _numbers(workload) if m <= UNMEASURED)
 
 
+def _in_order(workload: Workload) -> tuple[int, ...]:
+    """The one size that sums in one order have: none where there are strides.
+
+    Their patches see pixels that no window does, and would, were the image padded.
+    """
+    return _usual(workload)[-1:] if tuple(workload.anchor.attrs["strides"]) == (1, 1) else ()
+
+
 def _channels(workload: Workload) -> int:
     """Channels of the image, of all groups."""
     _, inner, *_ = window(workload)
@@ -96,7 +104,7 @@ def _channels(workload: Workload) -> int:
 def _knobs(workload: Workload, target: Target) -> dict[str, tuple[Knob, ...]]:
     """How many lines a patch gives, and the width of panels; their tiles are the tallest."""
     widths = (v * target.lanes for v, rows in tallest(target).items() if v > 1 and rows >= 4)
-    numbers = _usual(workload)[-1:] if target.in_order else _numbers(workload)
+    numbers = _in_order(workload) if target.in_order else _numbers(workload)
     return {"m": numbers, "nr": tuple(widths)}
 
 
@@ -177,7 +185,8 @@ def _reading(workload: Workload, image: Shape, out: Shape, form: WinogradForm) -
     """The dims that tell how patches lie in image and result."""
     channels = _channels(workload)
     _, height, width, _ = out
-    pixel, (top, left, *_) = pitch_of(image) * FLOAT_BYTES, workload.anchor.attrs["pads"]
+    top, left, *_ = workload.anchor.attrs["pads"]
+    pixel = pitch_of(image) * FLOAT_BYTES
     return {
         "channels": channels,
         "down": ceil_div(height, form.high),
@@ -187,11 +196,20 @@ def _reading(workload: Workload, image: Shape, out: Shape, form: WinogradForm) -
         "pixel": pixel,
         "line": image[2] * pixel,
         "image": image[1] * image[2] * pixel,
-        "down_to": image[1],
-        "right_to": image[2],
+        "down_to": _seen(image[1], (height - 1) * form.strides[0] + form.taps[0] - top),
+        "right_to": _seen(image[2], (width - 1) * form.strides[1] + form.taps[1] - left),
         "top": top,
         "left": left,
     }
+
+
+def _seen(extent: Dim, end: Dim) -> Dim:
+    """Where an image ends to patches: no later than its last window.
+
+    A patch that sticks out of the result sees more: a strip does not have it, and it would round
+    results that are not made of it.
+    """
+    return minimum(extent, maximum(end, 0))
 
 
 def _workspace(workload: Workload, form: WinogradForm, patches: Dim) -> dict[str, Dim]:

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from bucketize import quota as module
 from bucketize import zoo
+from bucketize.call import MEMORY
 from bucketize.errors import CompileError
 from bucketize.integrations.session import InferenceSession
-from bucketize.machine import quota as module
-from bucketize.machine.quota import quota
 from bucketize.machine.target import cores
+from bucketize.quota import memory, quota, spare_memory
 from bucketize.runtime.thread_pool import check_threads
 
 V1 = """31 23 0:28 / {0}/cpuset rw - cgroup cgroup rw,cpuset
@@ -89,6 +90,59 @@ def test_the_least_limit_on_the_way_up_counts(
 ) -> None:
     system.of(mounts, groups, limits, root)
     assert quota() == expected
+
+
+V1_MEMORY = "33 31 0:29 {1} {0}/memory rw - cgroup cgroup rw,memory"
+NO_LIMIT = 9223372036854771712
+
+
+@pytest.mark.parametrize(
+    ("mounts", "groups", "limits", "expected"),
+    [
+        (V2, "0::/", {"memory.max": "4096", "memory.current": "96"}, (4096, 4000)),
+        (V2, "0::/", {"memory.max": "max", "memory.current": "96"}, None),
+        (V2, "0::/", {}, None),
+        (
+            V2,
+            "0::/pods/a",
+            {"pods/memory.max": "900", "pods/memory.current": "800"}
+            | {"pods/a/memory.max": "1000", "pods/a/memory.current": "20"},
+            (900, 100),
+        ),
+        (
+            V1_MEMORY,
+            OTHERS + "2:memory:/a",
+            {"memory/a/memory.limit_in_bytes": "77", "memory/a/memory.usage_in_bytes": "7"},
+            (77, 70),
+        ),
+        (
+            V1_MEMORY,
+            OTHERS + "2:cpu:/a",  # in no group of memory
+            {"memory/a/memory.limit_in_bytes": "77", "memory/a/memory.usage_in_bytes": "7"},
+            None,
+        ),
+    ],
+)
+def test_memory_is_that_of_the_container_where_it_is_less(
+    system: System,
+    mounts: str,
+    groups: str,
+    limits: Mapping[str, str],
+    expected: tuple[int, int] | None,
+) -> None:
+    system.of(mounts, groups, limits)
+    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert (memory(), spare_memory()) == (expected or (whole, None))
+
+
+def test_a_limit_beyond_the_machine_is_none(system: System) -> None:
+    limits = {"memory/memory.limit_in_bytes": str(NO_LIMIT), "memory/memory.usage_in_bytes": "7"}
+    system.of(V1_MEMORY, "2:memory:/", limits)
+    assert memory() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_results_are_held_against_it() -> None:
+    assert memory() == MEMORY
 
 
 def test_a_mount_whose_name_is_no_text_is_passed_by(system: System) -> None:
