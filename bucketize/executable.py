@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from bucketize.call import arrange_inputs
 from bucketize.errors import ArgumentError, RequestsError, unknown_name
-from bucketize.html import html_heading, html_table
 from bucketize.inspect.explain import Explanation, explain, sizes_of
 from bucketize.ir import Module, Var
 from bucketize.kernel.object import Kernel
@@ -31,6 +30,7 @@ from bucketize.runtime.output import checked, filled
 from bucketize.runtime.serving import Serving, owned
 from bucketize.runtime.vm import Context
 from bucketize.save.write import save
+from bucketize.table import html_heading, html_table
 from bucketize.traffic.counter import TrafficCounter
 from bucketize.traffic.value import Traffic
 from bucketize.warm_up import in_order, warm

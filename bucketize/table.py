@@ -1,4 +1,4 @@
-"""Rows of the same keys as text: in aligned columns, in cells of CSV, and anything in JSON."""
+"""Rows as text: in aligned columns, in cells of CSV, in HTML for notebooks; anything in JSON."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ Format = Callable[[Any], str]
 GAP = 2  # columns between two columns
 LEGIBLE = 12  # columns: text that is folded to fewer is hard to read
 WORTH_FOLDING = 4  # rows less, for which a reader is asked to count
+MOST_SHOWN = 24  # rows or lines of HTML that are shown whole
+ENDS = 8  # that are shown at either end of more
+SIGNS = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 
 
 @dataclass(frozen=True)
@@ -199,3 +202,35 @@ def pairs(values: Mapping[str, object], gap: str = ",") -> str:
 def several(number: int, noun: str) -> str:
     """`1 row`, `2 rows`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def escape(text: str) -> str:
+    """Text in HTML, as `html.escape` has it, a module that reads all entities when it starts."""
+    return text.translate(SIGNS)
+
+
+def html_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Rows under the names of their columns; the middle of many is left out."""
+    shown = [_tags(row, "td") for row in rows]
+    if len(rows) > MOST_SHOWN:
+        gap = f"<td colspan={len(names)}>... {len(rows) - 2 * ENDS:,} more</td>"
+        shown[ENDS:-ENDS] = [gap]
+    body = "".join(f"<tr>{cells}</tr>" for cells in [_tags(names, "th"), *shown])
+    return f"<table>{body}</table>"
+
+
+def html_lines(lines: Iterable[str]) -> str:
+    """Lines of text as they are; the middle of many is left out."""
+    shown = list(lines)
+    if len(shown) > 2 * MOST_SHOWN:
+        shown[MOST_SHOWN:-MOST_SHOWN] = [f"... {len(shown) - 2 * MOST_SHOWN:,} more lines"]
+    return f"<pre>{escape(chr(10).join(shown))}</pre>"
+
+
+def html_heading(kind: str, text: str) -> str:
+    """What it is, and of what."""
+    return f"<p><b>{kind}</b> <code>{escape(text)}</code></p>"
+
+
+def _tags(values: Sequence[object], tag: str) -> str:
+    return "".join(f'<{tag} style="text-align: left">{escape(str(v))}</{tag}>' for v in values)

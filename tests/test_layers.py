@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = [
     ["errors"],
-    ["timing", "quota", "compare", "lock", "table", "html", "release"],
+    ["timing", "quota", "compare", "lock", "table", "release"],
     ["progress"],
     ["busy"],
     ["traffic"],

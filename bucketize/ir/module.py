@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from bucketize.errors import ArgumentError, BucketizeError, TypeRelError, unknown_name
-from bucketize.html import html_heading, html_lines, html_table
 from bucketize.ir.build import illegal
 from bucketize.ir.call import check_calls
 from bucketize.ir.core import Function
 from bucketize.ir.tree import tree_lines
+from bucketize.table import html_heading, html_lines, html_table
 from bucketize.types import Interval, show_interval
 
 Recipe: TypeAlias = Callable[[str], Function]

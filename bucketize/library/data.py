@@ -14,7 +14,7 @@ from bucketize.library.block import CONSTANT, CORE, DIM, MODEL, PLAN, RESULT, SL
 from bucketize.library.flow import Flow, Label, Slot
 from bucketize.link.block import WORD
 from bucketize.link.image import Image, Linked
-from bucketize.link.plan import FAILURES, Plan
+from bucketize.link.plan import FAILURES, PASSES, Plan
 from bucketize.link.planner import launch_of, plan_of
 from bucketize.link.table import row, table
 from bucketize.op import Array
@@ -28,7 +28,7 @@ TEXTS = {
     "no_array_at": "there is no array at place %lld",
     "no_shape_at": "there is no shape at place %lld",
     "too_short_at": "an output needs %lld bytes, got %lld",
-    "too_large_at": "these sizes: a tensor is too large",
+    "too_large_at": f"these sizes: {PASSES}",
 }
 
 

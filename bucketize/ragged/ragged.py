@@ -223,7 +223,7 @@ class _Padded:
         then, orelse = Builder(), Builder()
         if mask is None:
             dims = (self.axes.batch, self.axes.sequence)
-            packs = out.emit(dims_within, dims=dims, box=((1, None),) * 2)
+            packs: Atom = out.emit(dims_within, dims=dims, box=((1, None),) * 2)
             packed = self.all_seen(then)
             others: Sequence[Atom] = self.call(orelse, self.original, self.fn.params, self.types)
         else:

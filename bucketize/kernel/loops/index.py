@@ -1,4 +1,4 @@
-"""Gathering and scattering: negative indices count from the back.
+"""Gathering and scattering, and indices of what is not zero. Negative ones count from the back.
 
 Those that are out of range move nothing, but are reported; see `Launch.checked`.
 """
@@ -27,6 +27,7 @@ from bucketize.ops import (
     gather,
     gather_elements,
     gather_nd,
+    nonzero_rows,
     scatter_elements,
     scatter_nd,
     tensor_scatter,
@@ -290,4 +291,41 @@ TENSOR_SCATTER = loop_template(
     _cache_source,
     _cache_launch,
     lambda _, at: {"row": 4 * at.extent / max(at.dims[4], 1)},
+)
+
+
+def _nonzero_source(workload: Workload) -> str:
+    s, rank = Source(), len(workload.anchor.args[0].type.shape)
+    s("if begin >= end:", "    return", "total = 0", "at = 0")
+    with ExitStack() as loops:
+        for axis in range(rank):
+            loops.enter_context(s.loops(**{f"i{axis}": f"n{axis}"}))
+        with s.block("if x0[at] != 0 and total < count:"):
+            s(*(f"y[total * {rank} + {axis}] = i{axis}" for axis in range(rank)), "total += 1")
+        s("at += 1")
+    with s.loops(t=f"total * {rank}, count * {rank}"):
+        s("y[t] = 0")
+    return kernel_text("nonzero", workload, s, [*(f"n{axis}" for axis in range(rank)), "count"])
+
+
+def _nonzero_launch(workload: Workload, shapes: Shapes) -> Launch:
+    (x,) = argument_shapes(workload, shapes)
+    return Launch((*x, workload.anchor.attrs["count"]), 1)
+
+
+def _nonzero_counts(_: Workload, at: LoopCounts) -> Counts:
+    return {"lone": 2 * math.prod(at.dims[:-1])}
+
+
+def _is_plain(b: Binding) -> bool:
+    """Whether elements are of a kind that loops compare as they are."""
+    return b.args[0].type.dtype.kind in "biuf" and b.args[0].type.dtype != "float16"
+
+
+NONZERO = loop_template(
+    "nonzero",
+    takes(nonzero_rows, where=_is_plain),
+    _nonzero_source,
+    _nonzero_launch,
+    _nonzero_counts,
 )
