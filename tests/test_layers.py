@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = [
     ["errors"],
-    ["timing", "quota", "compare", "file", "lock", "owner", "table", "json_text", "html", "release"],
+    ["timing", "compare", "file", "lock", "owner", "table", "json_text", "html", "release"],
+    ["quota"],
     ["progress"],
     ["busy"],
     ["traffic"],
