@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = [
     ["errors"],
-    ["timing", "quota", "compare", "lock", "table", "release"],
+    ["timing", "compare", "lock", "table", "release"],
+    ["quota"],
     ["progress"],
     ["busy"],
     ["traffic"],

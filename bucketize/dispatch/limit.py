@@ -14,6 +14,9 @@ from bucketize.ir import Function, Module, all_bindings
 from bucketize.types import Interval, Symbol
 
 Intervals: TypeAlias = dict[Symbol, list[Interval]]
+LEAVES = 4
+"""By the limit of buckets, the most leaves of decisions, those included that only tell why no size
+in them is legal: they have no clone, but a place in the tree."""
 
 
 def check_limit(limit: object) -> None:
@@ -36,7 +39,7 @@ def within_limit(
 
     The symbols that most operators of `fn` see are decided first, each that still fits. Of the
     others sizes outside all intervals stay outside. A BucketizeWarning names them. Buckets that
-    types refute do not count.
+    types refute do not count, but there are at most `LEAVES` times as many in all.
     """
     check_limit(limit)
     if _product(intervals.values()) <= limit:
@@ -46,6 +49,8 @@ def within_limit(
     count = 1
     for symbol in sorted(intervals, key=lambda s: -seen[s.name]):  # those of one count as given
         more = {**kept, symbol: intervals[symbol]}
+        if _product(more.values()) > LEAVES * limit:
+            continue
         if (many := _count(more, limit, legality)) <= limit:
             kept, count = more, many
     whole = [s.name for s in intervals if s not in kept]
