@@ -51,6 +51,8 @@ class Delivery:
         self.shared: dict[int, tuple[str, float]] = {}
         """Of requests that shared calls what served them, and their part of the seconds: who runs
         others counts them."""
+        self._apart: set[int] = set()
+        """Requests that were run as they are, since a call that they shared failed."""
         self._results: dict[int, list[Value]] = {}
         self._errors: dict[int, BucketizeError] = {}
 
@@ -127,14 +129,18 @@ class Delivery:
 
     def _take(self, outcome: _Outcome) -> None:
         if outcome.outs is not None and self._together is not None:
+            apart = self._apart.intersection(outcome.call.requests)
+            whole = {i: self._results.pop(i) for i in apart & self._results.keys()}
             try:
                 self._together.deal(outcome.call.rows, outcome.outs, self._inputs, self._results)
             except MemoryError:
                 error = ShapeError("no memory for the results of requests that share a call")
                 self._errors |= dict.fromkeys(outcome.call.requests, error)
-            for i in outcome.call.requests:
+            self._results |= whole
+            for i in {*outcome.call.requests} - apart:
                 part = outcome.seconds / len(outcome.call.requests)
                 self.shared[i] = outcome.clone, self.shared.get(i, ("", 0.0))[1] + part
+        self._apart |= outcome.alone.keys()
         for i, done in outcome.alone.items():
             self.shared.pop(i, None)
             if isinstance(done, BucketizeError):

@@ -225,7 +225,7 @@ class _Padded:
         others: Sequence[Atom]
         if mask is None:
             dims = (self.axes.batch, self.axes.sequence)
-            packs: Atom = out.emit(dims_within, dims=dims, box=((1, None),) * 2)
+            packs = out.emit(dims_within, dims=dims, box=((1, None),) * 2)
             packed = self.all_seen(then)
             others = self.call(orelse, self.original, self.fn.params, self.types)
         else:

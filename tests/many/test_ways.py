@@ -6,7 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -29,9 +30,11 @@ from bucketize.inspect.predict import predictions
 from bucketize.ir import CALL, Builder, Const, Module, Var
 from bucketize.many import batched, packed
 from bucketize.many.costs import WAITING, Costs
+from bucketize.many.deliver import Delivery
 from bucketize.many.fitting import Fitting
 from bucketize.many.many import Many
-from bucketize.many.plan import LANE_S, CallPlan, PlannedCall, makespan
+from bucketize.many.plan import LANE_S, CallPlan, PlannedCall, Row, makespan
+from bucketize.many.together import Together
 from bucketize.runtime.serving import Serving
 from bucketize.types import Sizes, Symbol, tensor
 from dispatchers import log_dispatcher
@@ -564,3 +567,28 @@ def test_when_the_last_call_ends() -> None:
     assert CallPlan(calls, {}, 1).seconds == 4.0
     assert CallPlan(calls, {}, 2).seconds == pytest.approx(2.0 + 4 * LANE_S)
     assert CallPlan((*calls, PlannedCall((), (4,), ""))).seconds is None
+
+
+def test_a_request_that_was_run_apart_keeps_its_results_and_is_counted_once() -> None:
+    """Its rows lie in two calls, of which the first fails."""
+    first = PlannedCall((Row(0, 0, 1), Row(1, 0, 1)), (0, 1), "")
+    second = PlannedCall((Row(1, 1, 1), Row(2, 0, 1)), (1, 2), "")
+    counted = []
+
+    def deal(rows: tuple[Row, ...], outs: list[str], _: Any, results: dict[int, list[str]]) -> None:
+        for row in rows:
+            results[row.request] = outs
+
+    def run(name: str, inputs: Any, is_counted: bool, _: bool) -> Any:
+        if inputs is first.rows:
+            raise ShapeError("the first call fails")
+        counted.extend(inputs if is_counted else [])
+        return [name]
+
+    shared = SimpleNamespace(
+        function="shared", arguments=lambda rows, _: rows, clone=lambda _: "shared", deal=deal
+    )
+    inputs: Any = {i: [i] for i in range(3)}
+    delivery = Delivery(CallPlan((first, second)), cast("Together", shared), inputs, run, None)
+    assert dict(delivery.each()) == {0: ["main"], 1: ["main"], 2: ["shared"]}
+    assert (counted, [*delivery.shared]) == ([0, 1], [2])
