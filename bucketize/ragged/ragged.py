@@ -221,11 +221,13 @@ class _Padded:
         """The function, with a look at the mask in front."""
         out = Builder()
         then, orelse = Builder(), Builder()
+        packs: Atom
+        others: Sequence[Atom]
         if mask is None:
             dims = (self.axes.batch, self.axes.sequence)
             packs = out.emit(dims_within, dims=dims, box=((1, None),) * 2)
             packed = self.all_seen(then)
-            others: Sequence[Atom] = self.call(orelse, self.original, self.fn.params, self.types)
+            others = self.call(orelse, self.original, self.fn.params, self.types)
         else:
             packs, seen = self.is_tail(out, mask), out.emit(cast, mask, dtype="int64")
             packed, others = self.some_seen(then, seen), self.cleared(orelse, mask)
