@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bucketize import errors
 from bucketize.errors import BucketizeError, did_you_mean
-from bucketize.release import rest
+from bucketize.release import release, rest
 
 if TYPE_CHECKING:
     from bucketize import analysis, zoo
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
         SessionOptions,
         get_available_providers,
         get_device,
+        set_default_logger_severity,
+        set_seed,
     )
     from bucketize.integrations.session import InferenceSession
     from bucketize.ir import Function, Module
@@ -82,6 +84,7 @@ _HOMES = {
         (
             *("ExecutionMode", "GraphOptimizationLevel", "RunOptions", "SessionOptions"),
             *("get_available_providers", "get_device"),
+            *("set_default_logger_severity", "set_seed"),
         ),
         "bucketize.integrations.option",
     ),
@@ -118,6 +121,8 @@ __all__ = [
     "partition",
     "ragged",
     "report",
+    "set_default_logger_severity",
+    "set_seed",
     "show",
     "specialise",
     "to_onnx",
@@ -131,6 +136,8 @@ class _Public(ModuleType):
     """Public names, loaded at first use; they hide the packages that have the same name."""
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__version__":
+            return release()
         if name not in _HOMES:
             if hasattr(errors, name):
                 raise AttributeError(f"{name} is bucketize.errors.{name}")

@@ -32,6 +32,7 @@ from bucketize.inspect.roofline import Roofline
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Module, Var
 from bucketize.kernel.templates import LOOP, TEMPLATES, VECTOR
+from bucketize.release import release
 from bucketize.tune.api import tune
 from bucketize.types import Symbol, tensor
 from dispatchers import exact_dispatcher, log_dispatcher
@@ -69,6 +70,8 @@ PROMISED = {
     "partition",
     "ragged",
     "report",
+    "set_default_logger_severity",
+    "set_seed",
     "show",
     "specialise",
     "to_onnx",
@@ -82,6 +85,10 @@ def test_the_names() -> None:
     assert set(bucketize.__all__) == PROMISED
     for name in bucketize.__all__:
         assert getattr(bucketize, name) is not None
+
+
+def test_the_version_is_that_of_the_release() -> None:
+    assert bucketize.__version__ == release()
 
 
 @pytest.mark.parametrize("package", [bucketize.ir, bucketize.text, bucketize.types])

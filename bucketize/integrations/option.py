@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, NoReturn, TypeAlias
 
-from bucketize.errors import ArgumentError, BucketizeError, unknown_name
+from bucketize.errors import ArgumentError, BucketizeError, unknown_name, warn
 
 CPU = "CPUExecutionProvider"
 
@@ -196,6 +196,26 @@ def get_available_providers() -> list[str]:
 def get_device() -> str:
     """`"CPU"`."""
     return "CPU"
+
+
+def set_default_logger_severity(severity: int) -> None:
+    """Warn: what is logged goes by Python's `logging`, under "bucketize".
+
+    Args:
+        severity: of onnxruntime's, from 0 to 4.
+
+    """
+    warn(f"set_default_logger_severity({severity}): logging.getLogger('bucketize') has the level")
+
+
+def set_seed(seed: int) -> None:
+    """Warn: an op draws by the seed that the model gives it, or by one made of its name.
+
+    Args:
+        seed: of what onnxruntime draws.
+
+    """
+    warn(f"set_seed({seed}): ops draw by the seed of their nodes, or by one made of their names")
 
 
 def checked_session(options: SessionOptions | None) -> SessionOptions:

@@ -422,6 +422,14 @@ def test_options_of_another_kind_are_refused() -> None:
         RunOptions().get_run_config_entry("a")
 
 
+def test_what_the_module_is_told_is_answered_by_a_warning() -> None:
+    with pytest.warns(BucketizeWarning, match=r"set_default_logger_severity\(3\): logging") as one:
+        bucketize.set_default_logger_severity(3)
+    with pytest.warns(BucketizeWarning, match=r"set_seed\(7\): ops draw by the seed") as other:
+        bucketize.set_seed(7)
+    assert {w.filename for w in (*one, *other)} == {__file__}
+
+
 def test_everything_runs_on_the_processor() -> None:
     wanted = ["CUDAExecutionProvider", ("CPUExecutionProvider", {"use_arena": "0"})]
     with pytest.warns(BucketizeWarning) as caught:
