@@ -119,15 +119,16 @@ class Batched(Together):
 
 
 def _cheapest(count: int, sizes: Sequence[int], seconds: Mapping[int, float]) -> list[int] | None:
-    """The calls that so many rows cost least in, the largest first; None: they come to none.
+    """The calls that so many rows cost least in; None: they come to none.
 
-    Of very many rows most go in calls of the size that costs least a row.
+    Of very many rows those beyond `EXACT` go in calls of the size that costs least a row.
     """
     parts, left = list[int](), count
     while left > EXACT and (able := [n for n in sizes if n <= left]):
         best = min(able, key=lambda n: seconds[n] / n)
-        parts += left // best * [best]
-        left %= best
+        calls = min(-((EXACT - left) // best), left // best)
+        parts += calls * [best]
+        left -= calls * best
     others = _least(left, sizes, seconds)
     return _least(count, sizes, seconds) if others is None else parts + others
 

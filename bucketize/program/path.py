@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from bucketize.call import bind_shapes
 from bucketize.interpret import run_function
 from bucketize.program.instruction import Branch, Call, Code, Instruction, RunSegment
 from bucketize.program.program import Program
+from bucketize.transform.dead_code import dead_code
 from bucketize.types import Sizes, evaluate
 
 
@@ -68,7 +70,8 @@ def _chosen(code: Code, instruction: Instruction, sizes: Sizes) -> tuple[tuple[C
         if isinstance(before, RunSegment) and instruction.condition in before.outs:
             segment = before.segment
             if not before.args and all(s in sizes for s in segment.symbols):
-                results = run_function(segment.fn, (), sizes=sizes)
-                holds = results[before.outs.index(instruction.condition)]
+                condition = segment.fn.results[before.outs.index(instruction.condition)]
+                alone = dead_code(replace(segment.fn, results=(condition,)))
+                (holds,) = run_function(alone, (), sizes=sizes)
                 return ((instruction.then if holds else instruction.orelse, 1),)
     return ()

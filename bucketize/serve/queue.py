@@ -267,7 +267,7 @@ class Queue:
         if waited <= self._aim_s / 2 or waited + takes <= self._aim_s:
             return True
         message = f"late: it waited {waited:.3f} s and takes {takes:.3f}, of {self.latency_s:g}"
-        job.answer.set_exception(BusyError(message, line.left_s(now) / self.cores))
+        job.answer.set_exception(BusyError(message, max(line.left_s(now) / self.cores, takes)))
         return False
 
     def _run(self, taken: Taken) -> int:

@@ -165,7 +165,8 @@ def broadcast_again(a: Dim, b: Dim) -> Dim:
 
 def _is_never_one(dim: Dim) -> bool:
     lo, hi = bounds(dim)
-    return lo > 1 or hi == 0 or (isinstance(dim, Expr) and math.gcd(*(c for _, c in dim.terms)) > 1)
+    is_multiple = isinstance(dim, Expr) and math.gcd(*(c for _, c in dim.terms)) > 1
+    return lo > 1 or (hi is not None and hi < 1) or is_multiple
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:

@@ -400,7 +400,7 @@ def test_numbers_that_grow() -> None:
     doubled = [
         node("Concat", [f"v{i}" if i else "x"] * 2, [f"v{i + 1}"], axis=0) for i in range(70)
     ]
-    with pytest.raises(BucketizeError, match="more than 64 bits"):
+    with pytest.raises(BucketizeError, match=r"comes near 2\^63"):
         bucketize.compile(from_onnx(graph_model(*doubled, node("Neg", ["v70"], ["y"]))))
 
 

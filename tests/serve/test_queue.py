@@ -128,8 +128,11 @@ def test_what_waited_too_long_is_refused_when_its_turn_comes() -> None:
     jobs = queue.line(model).jobs
     jobs[1] = replace(jobs[1], came=jobs[1].came - 10_001)
     slow.may_end.set()
-    with pytest.raises(BusyError, match=r"^late: it waited 1000\d\.\d+ s and takes .*, of 10000"):
+    with pytest.raises(
+        BusyError, match=r"^late: it waited 1000\d\.\d+ s and takes .*, of 10000"
+    ) as e:
         futures[2].result(WAIT_S)
+    assert e.value.retry_s > 0
     assert all(futures[i].result(WAIT_S) for i in (0, 1, 3))
     assert slow.calls == [1, 2]
     queue.close()

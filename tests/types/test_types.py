@@ -433,6 +433,8 @@ def test_broadcast_decides_what_it_can():
     assert broadcast(ANY, N) == ANY
     assert broadcast(N, 1) == broadcast(N, N) == N
     assert broadcast(N, M) == M  # M > 1
+    with pytest.raises(TypeRelError, match="extents differ: -1 and -2"):
+        broadcast(-1, -2)  # of windows that do not fit
     assert str(broadcast(N, K)) == str(broadcast(K, N)) == "broadcast(K, N)"
 
 
