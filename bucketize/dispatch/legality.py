@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from bucketize.dispatch.bucket import Bucket, narrowed
-from bucketize.errors import TypeRelError
-from bucketize.ir import Function
+from bucketize.errors import BucketizeError, TypeRelError
+from bucketize.ir import Function, specialise
 from bucketize.ir.relation import relations
 from bucketize.types import (
     Assumption,
+    Dim,
     Expr,
     Interval,
     broadcast,
@@ -79,3 +80,14 @@ def _relations(fn: Function) -> Iterator[Assumption]:
     yield from relations(fn)
     dims = (d for b in fn.body for o in b.outs for d in o.type.axes if isinstance(d, Expr))
     yield from ((">=", d, 0) for d in dims)
+
+
+def legal(fn: Function, dims: Mapping[str, Dim], name: str) -> Function:
+    """The clone of a function at these dims, or an error that tells how to leave it out."""
+    try:
+        return specialise(fn, dims, name)
+    except BucketizeError as e:
+        e.add_note(
+            f"in {name}: bounds may leave out its sizes, bounds={{...}} or --dim SYMBOL=LO..HI"
+        )
+        raise

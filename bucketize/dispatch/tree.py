@@ -19,12 +19,12 @@ from bucketize.dispatch.bucket import (
     show_bucket,
 )
 from bucketize.dispatch.dispatcher import Answer, Dispatcher, ModuleDispatcher, answer_of, name_of
-from bucketize.dispatch.legality import Legality
+from bucketize.dispatch.legality import Legality, legal
 from bucketize.dispatch.limit import check_count, within_limit
 from bucketize.dispatch.pad import Padding, padded, tops_of
 from bucketize.dispatch.profile import chain_of
 from bucketize.dispatch.split import Below, Decision, Within, buckets_of, decided
-from bucketize.errors import BucketizeError, DispatchError, unknown_name
+from bucketize.errors import DispatchError, unknown_name
 from bucketize.ir import (
     CALL,
     IF,
@@ -42,11 +42,10 @@ from bucketize.ir import (
     check_module,
     decisions,
     refine,
-    specialise,
 )
 from bucketize.ops.dim import dim_less, dims_within
 from bucketize.transform.simplify import simplify
-from bucketize.types import AnyDim, Dim, Interval, Profile, Symbol, TensorType, Type, show_interval
+from bucketize.types import AnyDim, Interval, Profile, Symbol, TensorType, Type, show_interval
 
 Emit: TypeAlias = Callable[[Builder], tuple[Atom, ...]]
 
@@ -264,12 +263,12 @@ class _Leaves:
         """The recipe of all clones that run at the true sizes."""
         bucket = self.clones[name].bucket
         dims = {s: narrowed(self.symbols[s], i) for s, i in bucket.items()}
-        return _legal(self.fn, dims, name)
+        return legal(self.fn, dims, name)
 
     def padded(self, name: str) -> Function:
         """The recipe of static clones: inputs at the bucket's top, then extents for the masks."""
         bucket = self.clones[name].bucket
-        return _legal(self._padding(bucket).symbolic, tops_of(bucket, self.symbols), name)
+        return legal(self._padding(bucket).symbolic, tops_of(bucket, self.symbols), name)
 
     def uncovered(self, out: Builder) -> tuple[Atom, ...]:
         """Call the fallback clone, or refuse."""
@@ -394,14 +393,3 @@ def _emit_decision(leaves: _Leaves, decision: Decision, out: Builder) -> tuple[A
         return leaves.clone(out, replace(decision, policy=leaves.policy, origin=leaves.fn))
     then, orelse = map(_block, sides)
     return out.emit_all(IF, test, then=then, orelse=orelse)
-
-
-def _legal(fn: Function, dims: Mapping[str, Dim], name: str) -> Function:
-    """The clone of a function at these dims, or an error that tells how to leave it out."""
-    try:
-        return specialise(fn, dims, name)
-    except BucketizeError as e:
-        e.add_note(
-            f"in {name}: bounds may leave out its sizes, bounds={{...}} or --dim SYMBOL=LO..HI"
-        )
-        raise

@@ -10,15 +10,12 @@ import numpy as np
 from bucketize.errors import TypeRelError, UnknownRankError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Movement, Padding, by_dims, op
 from bucketize.ops.rules import check_axes, check_word, same, unsafe
-from bucketize.types import ANY, Dim, Shape, TensorType, meet, rely_on_least
+from bucketize.types import Dim, Shape, TensorType, meet, rely_on_least
 
 __all__ = [
-    "compress",
     "gather",
     "gather_elements",
     "gather_nd",
-    "nonzero",
-    "nonzero_rows",
     "scatter_elements",
     "scatter_nd",
     "tensor_scatter",
@@ -310,67 +307,7 @@ def tensor_scatter(x: Array, update: Array, start: Array, *, axis: int, circular
     return np.ascontiguousarray(np.moveaxis(out, 1, axis))
 
 
-# --- selecting -----------------------------------------------------------------------------------
-
-
-@op(
-    shape=lambda x: (len(x), ANY),
-    shape_from_values=lambda x: (x.ndim, int(np.count_nonzero(x))),
-    dtype=lambda _: np.dtype(np.int64),
-    padding=lambda *_: Fill(0),
-    example="float32[N, C]; bool[N]; int64[N, 1, 2] in [0, 2)",
-)
-def nonzero(x: Array) -> Array:
-    """The indices of the elements that are not zero, one column for each."""
-    return np.stack(np.nonzero(np.atleast_1d(x)))[: x.ndim].astype(np.int64)
-
-
-def _rows_shape(x: Shape, *, count: Dim) -> Shape:
-    if isinstance(count, int) and count < 0:
-        raise TypeRelError(f"the first {count} rows")
-    return (count, len(x))
-
-
-@op(
-    shape=_rows_shape,
-    dtype=lambda _, **__: np.dtype(np.int64),
-    padding=unsafe,
-    example="float32[N, C] {count=N}; int64[N, 1, 2] in [1, 3) {count=2*N}",
-)
-def nonzero_rows(x: Array, *, count: int) -> Array:
-    """A row of indices of each of the first `count` elements that are not zero, or of zeros."""
-    rows, places = np.zeros((count, x.ndim), np.int64), np.argwhere(x)[:count]
-    rows[: len(places)] = places
-    return rows
-
-
-def _compress_shape(x: Shape, mask: Shape, *, axis: int) -> Shape:
-    check_axes(len(x), axis)
-    if len(mask) != 1:
-        raise TypeRelError(f"a mask has rank 1, got {len(mask)}")
-    return (*x[:axis], ANY, *x[axis + 1 :])
-
-
-def _compress_run(x: Array, mask: Array, *, axis: int) -> Shape:
-    return (*x.shape[:axis], int(np.count_nonzero(mask)), *x.shape[axis + 1 :])
-
-
-def _compress_dtype(x: DType, mask: DType, **_: Any) -> DType:
-    if mask.kind != "b":
-        raise TypeRelError(f"a mask is bool, got {mask}")
-    return x
-
-
-@op(
-    shape=_compress_shape,
-    shape_from_values=_compress_run,
-    dtype=_compress_dtype,
-    padding=lambda arg, *_, **__: FREE if arg == 0 else Fill(0),
-    example="float32[N, C], bool[C] {axis=1}; int64[N, C], bool[N] {axis=0}",
-)
-def compress(x: Array, mask: Array, *, axis: int) -> Array:
-    """The entries of `x` along `axis` where `mask` holds."""
-    return np.compress(mask, x, axis)
+# --- the largest ----------------------------------------------------------------------------------
 
 
 def _top_shape(x: Shape, *, k: Dim, axis: int, **_: Any) -> tuple[Shape, Shape]:

@@ -35,8 +35,8 @@ NAMES = {dtype: name for name, dtype in DATATYPES.items()}
 MOST_DIMS = 64  # of an array of numpy
 LARGEST = (1 << 63) - 1  # of a dim
 COPIED = 16
-"""Bytes that are copied sooner than one of a list is read or written: a list of floats takes a
-thousand times as long, but small parts of messages much less."""
+"""Bytes that are copied sooner than one of a list is read or written. Of a list of floats as text
+it is thousands, but small parts of messages take much less."""
 
 
 KINDS: Mapping[str, str] = {"b": "b", "i": "iu", "u": "iu", "f": "fiu"}

@@ -80,3 +80,14 @@ def test_buckets_without_a_legal_size_are_refused() -> None:
     only = per_symbol({"H": lambda _: {"x": {2: [(1, 2), (2, 3)]}}})
     with pytest.raises(DispatchError, match="the model is legal in none of the buckets of main"):
         bucketize.dispatch(imported(POOLED, 2), only)
+
+
+def test_leaves_that_only_tell_why_are_bounded_too() -> None:
+    """Of 40 x 40 extents that have to be equal 40 are legal, but each of 1,600 is a leaf."""
+    graph = "(float[N, 2] x, float[M, 2] y) => (z) { z = Concat<axis = 1>(x, y) }"
+    mod = imported(graph, 40)
+    assert len(bucketize.dispatch(mod, exact_dispatcher, limit=400).clones) == 40
+    with pytest.warns(
+        BucketizeWarning, match="1,600 buckets of N, M; the limit is 399, left whole"
+    ):
+        bucketize.dispatch(mod, exact_dispatcher, limit=399)

@@ -30,7 +30,7 @@ from bucketize.errors import (
     TypeRelError,
     UnknownNameError,
 )
-from bucketize.interpret import evaluate_module
+from bucketize.interpret import evaluate_module, run_function
 from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
 from bucketize.link.memory import Arena
 from bucketize.link.plan import PASSES
@@ -379,6 +379,27 @@ def test_a_branch_that_sizes_decide_is_explained_and_predicted_as_it_is_taken() 
         assert len(its.seconds) == len(its.steps)
         assert exe.memory(A=a, B=2).results == a * 2 * 4
         same(exe, random(a, 2))
+
+
+def test_of_the_segment_of_a_condition_only_what_it_is_made_of_is_run_to_explain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = (
+        "(float[A, B] x) => (y) <int64 at0 = {0}, int64 at1 = {1}> "
+        "{ s = Shape(x) z = ConstantOfShape(s) a = Gather(s, at0) b = Gather(s, at1) "
+        "c = Greater(a, b) h = If(c) <then_branch = t () => (float[A, B] u) { u = Exp(z) }, "
+        "else_branch = e () => (float[A, B] w) { w = Neg(z) }> y = Add(h, x) }"
+    )
+    exe = bucketize.compile(bucketize.from_onnx(parse(graph)))
+    run: list[str] = []
+
+    def watched(fn: Function, args: Any, **known: Any) -> Any:
+        run.extend(b.op.name for b in fn.body)
+        return run_function(fn, args, **known)
+
+    monkeypatch.setattr("bucketize.program.path.run_function", watched)
+    assert [step["op"] for step in exe.explain(A=3, B=2).steps] == ["full", "greater", "exp", "add"]
+    assert set(run) == {"from_dims", "greater"}
 
 
 def test_calls_between_functions() -> None:

@@ -8,6 +8,7 @@ from bucketize.ir import Atom, Const
 from bucketize.onnx.convert.shape import extent, iota, reshaped, scalar
 from bucketize.onnx.node import Node, Unsupported, cast, converts, converts_directly
 from bucketize.ops import index as i
+from bucketize.ops import selection
 from bucketize.ops.dyn.shape import dyn_full, dyn_topk
 from bucketize.ops.elementwise import arithmetic as e
 from bucketize.ops.selection import non_max_suppression, unique
@@ -16,7 +17,7 @@ from bucketize.types import product
 
 converts_directly("Gather", i.gather, int64=1, axis=0)
 converts_directly("GatherElements", i.gather_elements, int64=1, axis=0)
-converts_directly("NonZero", i.nonzero)
+converts_directly("NonZero", selection.nonzero)
 
 
 @converts("GatherND")
@@ -77,7 +78,7 @@ def _reverse_sequence(n: Node) -> Atom:
 @converts("Compress")
 def _compress(n: Node) -> Atom:
     x, axis = _along(n)
-    return n.emit(i.compress, x, n[1], axis=axis)
+    return n.emit(selection.compress, x, n[1], axis=axis)
 
 
 def _along(n: Node) -> tuple[Atom, int]:

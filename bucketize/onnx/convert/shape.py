@@ -25,9 +25,10 @@ from bucketize.ops.dim import from_dims
 from bucketize.ops.dyn import shape as dyn
 from bucketize.ops.dyn.axes import dyn_split, dyn_squeeze, dyn_unsqueeze
 from bucketize.ops.elementwise import arithmetic as e
-from bucketize.ops.index import gather, nonzero
+from bucketize.ops.index import gather
 from bucketize.ops.reduce import reduce_prod
 from bucketize.ops.rules import ENDLESS
+from bucketize.ops.selection import nonzero
 from bucketize.types import ANY, AnyDim, Shape, product
 from bucketize.types.number import kind_of
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from bucketize.onnx.export.rule import ExportSite, exports
 from bucketize.ops.dyn import axes as d
 from bucketize.ops.dyn.shape import dyn_first_rows, dyn_nonzero_rows
-from bucketize.ops.index import nonzero_rows
-from bucketize.ops.selection import kept_boxes, non_max_suppression, unique
+from bucketize.ops.selection import kept_boxes, non_max_suppression, nonzero_rows, unique
 
 
 @exports(d.dyn_cumsum)

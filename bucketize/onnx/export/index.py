@@ -6,12 +6,13 @@ import numpy as np
 
 from bucketize.onnx.export.rule import ExportSite, exports, exports_directly
 from bucketize.ops import index as i
+from bucketize.ops import selection
 from bucketize.ops.dyn.shape import dyn_topk
 
 exports_directly(i.gather_nd, "GatherND", "batch_dims", int64=1)
 exports_directly(i.scatter_nd, "ScatterND", "reduction", int64=1)
 exports_directly(i.scatter_elements, "ScatterElements", "axis", "reduction", int64=1)
-exports_directly(i.compress, "Compress", "axis")
+exports_directly(selection.compress, "Compress", "axis")
 
 
 @exports(i.tensor_scatter)

@@ -11,7 +11,7 @@ from bucketize.errors import TypeRelError
 from bucketize.op import Array, Attrs, op
 from bucketize.ops.dyn.operand import Twin, counted, dynamic, elements, front_axes, lone, read, twin
 from bucketize.ops.fill import arange, arange_value, full, full_value
-from bucketize.ops.index import nonzero_rows, topk
+from bucketize.ops.index import topk
 from bucketize.ops.rules import (
     at_least,
     check_lengths,
@@ -21,6 +21,7 @@ from bucketize.ops.rules import (
     uncancelled,
     unsafe,
 )
+from bucketize.ops.selection import nonzero_rows
 from bucketize.ops.shape import (
     Pads,
     broadcast_to,
