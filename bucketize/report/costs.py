@@ -101,7 +101,7 @@ def implementations(subject: ReportSubject) -> pd.DataFrame:
     for call, name in islice(_costliest(subject, base), KERNELS):
         rows += _over(subject, call, name, subject.predicted(subject.grid(name, base)))
     columns = ["name", "workload", "symbol", "size", "implementation", "predicted_s", "runs"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=columns).astype({"runs": bool})
 
 
 def _costliest(subject: ReportSubject, base: Sizes) -> Iterator[tuple[KernelCall, str]]:

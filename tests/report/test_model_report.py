@@ -14,14 +14,17 @@ from composites import Composite
 from composites_value import COMPOSITES as VALUES
 from onnx_model import parse
 from reported import HOSTILE, TRAFFIC, bare, executable, log, module, whole
+from test_verdict import confirmed, other
 
 import bucketize
 from bucketize import analysis, zoo
 from bucketize.errors import ArgumentError, BucketizeError, ShapeError, TypeRelError
 from bucketize.inspect.predict import predictions
+from bucketize.log.log import append
 from bucketize.report import subject
 from bucketize.report.against import matched
 from bucketize.table import pairs
+from bucketize.tune.task import tasks_of
 from dispatchers import log_dispatcher
 
 pytestmark = pytest.mark.filterwarnings("ignore::bucketize.errors.BusyWarning")
@@ -308,9 +311,15 @@ def test_sizes_that_are_looked_at_are_multiples() -> None:
     assert "N from 8 to 64 in steps of 8" in its.html()
 
 
-def test_implementations_that_run_are_those_of_the_clone_that_serves() -> None:
+def test_implementations_that_run_are_those_of_the_clone_that_serves(tmp_path: Path) -> None:
+    """On any machine the last clone has another than the rest, by its verdict."""
+    its_log = tmp_path / "log.csv"
     mod = bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 256)})
-    exe = bucketize.compile(bucketize.dispatch(mod, log_dispatcher))
+    mod = bucketize.dispatch(mod, log_dispatcher)
+    task = tasks_of(mod)[-3]  # the first of its three kernels
+    for row in confirmed(task, other(task)):
+        append(its_log, row)
+    exe = bucketize.compile(mod, log=its_log)
     frame = bucketize.report(exe, name="mlp").frames["implementations"]
     told = frame[frame["runs"]].set_index(["name", "size"])["implementation"]
     assert len(told) == len(frame.drop_duplicates(["name", "size"]))
@@ -318,6 +327,13 @@ def test_implementations_that_run_are_those_of_the_clone_that_serves() -> None:
         (step,) = (s for s in exe.explain(N=size).steps if s["name"] == name)
         assert implementation == f"{step['kernel']} {pairs(step['schedule'], ' ')}"
     assert told.nunique() > 1
+
+
+def test_where_no_size_has_a_choice_a_frame_without_rows_has_its_columns() -> None:
+    mod = bucketize.from_onnx(parse("(float[N, 4] x) => (float[N, 4] y) { y = Relu(x) }"))
+    frame = bucketize.report(bucketize.compile(mod), sizes=[{"N": 3}]).frames["implementations"]
+    assert frame[frame["runs"]].empty
+    assert "size" in frame[frame["runs"]]
 
 
 def test_a_traffic_of_sizes_out_of_bounds_is_refused() -> None:
