@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -356,7 +357,8 @@ def test_a_call_beyond_the_memory_of_its_model_is_refused(tmp_path: Path) -> Non
             "/v2/models/net/infer", text + bytes(320_000), **headers
         )
         assert status == 400
-        assert b"the call takes 1,600,425,600 bytes, and 1,000,000 are left by a limit" in content
+        told = rb"the call takes 1,600,4\d\d,\d\d\d bytes, and 1,000,000 are left by a limit"
+        assert re.search(told, content)  # with what a kernel works in, which hangs on its vectors
         assert its.client.infer(X).shape == (3,)
 
 
