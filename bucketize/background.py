@@ -81,7 +81,7 @@ class WarmUp:
         return self.wait()
 
     def give_way(self) -> None:
-        """The same, whatever went wrong: another one begins."""
+        """Begin no other clone, and wait, whatever went wrong: another warm-up begins."""
         self._stopped.set()
         self._thread.join()
 

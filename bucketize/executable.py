@@ -55,7 +55,7 @@ class Counts:
     found: int = 0
     """Kernel calls of clones with a verdict in the log."""
     kept: int = 0
-    """Of these, on defaults, which tuning kept."""
+    """Kernel calls on defaults, of clones with a verdict, which tuning kept."""
     defaults: int = 0
     """Kernel calls on defaults that no verdict speaks of."""
     kernels: int = 0
@@ -184,7 +184,7 @@ class Executable:
     def run_into(
         self, outputs: Sequence[Array | None], /, *arrays: Value, **named: Value
     ) -> list[Value]:
-        """As `run`, with results in arrays of the caller.
+        """Compute the results of `main` into arrays of the caller.
 
         Kernels write there, where nothing but one segment of native code is on the way and an array
         has no gaps and shares no memory with an input; else results are copied there.
@@ -214,7 +214,7 @@ class Executable:
         return filled(self.outputs, into, results)
 
     def run_named(self, /, *arrays: Value, **named: Value) -> dict[str, Value]:
-        """As `run`, with the results by name.
+        """Compute the results of `main`, by name.
 
         Args:
             *arrays: as of `run`.
@@ -227,7 +227,7 @@ class Executable:
         return dict(zip(self.outputs, self.run(*arrays, **named), strict=True))
 
     def run_clone(self, clone: str, /, *arrays: Value, **named: Value) -> list[Value]:
-        """As `run`, of one clone, whatever the sizes would choose.
+        """Compute the results by one clone, whatever the sizes would choose.
 
         Args:
             clone: its name, or that of its profile.
@@ -235,7 +235,7 @@ class Executable:
             **named: as of `run`.
 
         Returns:
-            As `run`.
+            An array for each of `outputs`, owned by the caller.
 
         Raises:
             ShapeError: sizes that are not of the clone's bucket, or as of `run`.
@@ -298,7 +298,7 @@ class Executable:
         first_s: float | None = None,
         all_s: float | None = None,
     ) -> Iterator[tuple[int, Done]]:
-        """As `run_many`, each request as soon as it is there.
+        """The results of many requests, those of each as soon as they are there.
 
         Args:
             requests: as of `run_many`.
@@ -364,7 +364,7 @@ class Executable:
         return many
 
     def _within(self, limits: CallLimits) -> CallLimits:
-        """The same limits, with that of the executable."""
+        """The limits of calls, with the memory limit of the executable among them."""
         gate = self._serving.gate
         if gate is None:
             return limits
@@ -506,7 +506,7 @@ class Executable:
     def warm_up_in_background(
         self, *, traffic: Traffic | None = None, seconds: float = math.inf
     ) -> WarmUp:
-        """As `warm_up`, while requests are served: of `compile(mod, lazy=True)`.
+        """Warm clones up while requests are served: of `compile(mod, lazy=True)`.
 
         A clone that is not compiled yet is stood in for by the dynamic original, `main[fallback]`,
         which is compiled before this returns; kernels are compiled by a process of their own. Each

@@ -132,7 +132,7 @@ def link(program: Program) -> Image:
 
 
 def linked(program: Program, building: Building, progress: Tell | None = None) -> Image:
-    """The same, of kernels that are on their way perhaps; weights are packed in the meantime."""
+    """The image of a program, of kernels that may be on their way; weights are packed meanwhile."""
     tell = progress or (lambda *_: None)
     linker, segments = Linker(program), list(program.segments())
     building.want(core_sources(program.threads) | sources(program, segments))

@@ -27,7 +27,7 @@ class _Outcome:
 
     call: PlannedCall
     outs: list[Value] | None
-    """Of its rows; None: its requests were run each as it is."""
+    """Results of its rows; None: its requests were run each as it is."""
     clone: str = ""
     """What served it."""
     seconds: float = 0.0
@@ -49,8 +49,8 @@ class Delivery:
         self._plan, self._together, self._inputs, self._run = plan, together, inputs, run
         self._end = end
         self.shared: dict[int, tuple[str, float]] = {}
-        """Of requests that shared calls what served them, and their part of the seconds: who runs
-        others counts them."""
+        """What served requests that shared calls, and their part of the seconds: who runs others
+        counts them."""
         self._apart: set[int] = set()
         """Requests that were run as they are, since a call that they shared failed."""
         self._results: dict[int, list[Value]] = {}

@@ -59,12 +59,12 @@ class Many:
 
     params: tuple[Var, ...]
     ways: Sequence[Way]
-    """Of which the first is taken, unless the models say that another takes less; the last is that
-    of a request without others."""
+    """Ways to run requests: the first is taken, unless the models say that another takes less; the
+    last is that of a request without others."""
     costs: Costs
     run: Run
     memory: Callable[[str, Sizes], Memory]
-    """Of a call of a function."""
+    """The memory of a call of a function, at sizes."""
     count: Count
     """Told of requests that shared calls."""
 
@@ -178,7 +178,7 @@ class Many:
             yield CallPlan(tuple(calls), {}, count)
 
     def _expected(self, plan: CallPlan, inputs: Inputs) -> CallPlan:
-        """The same calls with what each is expected to take."""
+        """The plan with what each call is expected to take."""
         alone = [call.requests[0] for call in plan.calls if call.seconds is None]
         seconds = self._alone_s(alone, inputs, plan.lanes)
         calls = tuple(

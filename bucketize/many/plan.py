@@ -31,12 +31,12 @@ class PlannedCall:
     """A call, and what shares it."""
 
     rows: tuple[Row, ...]
-    """Of requests that share it; none of one that is run as it is."""
+    """Rows of requests that share it; none of one that is run as it is."""
     requests: tuple[int, ...]
     why: str
     """How rows share it, or why they do not."""
     seconds: float | None = None
-    """What it is expected to take; None: no model was asked."""
+    """Seconds that it is expected to take; None: no model was asked."""
 
     @property
     def tokens(self) -> int:

@@ -46,11 +46,11 @@ from bucketize.traffic.value import Traffic
 from bucketize.types import Sizes, Symbol
 
 WORTH = 0.01
-"""Of the expected time, what each further clone has to save: below it are models and machines, and
-it would have to be compiled, tuned and kept."""
+"""The share of the expected time that each further clone has to save: below it are models and
+machines, and it would have to be compiled, tuned and kept."""
 BUDGET = 8
 SIZES = {1: 64, 2: 12, 3: 6}
-"""Of each symbol, geometrically, where no traffic is known; by how many symbols there are."""
+"""Sizes of each symbol, geometrically, where no traffic is known; by how many symbols there are."""
 DRAWN = 256
 """Sizes of more symbols together."""
 TURNS = 4
@@ -133,7 +133,7 @@ class Question:
     calls: Mapping[Workload, int]
     sample: SizeSample
     single: Expectation
-    """Of the clone of all sizes, and of those of a single size for each point."""
+    """What the clone of all sizes takes, and those of a single size for each point."""
     requests: float
     objective: str
     expect: Expect

@@ -68,7 +68,7 @@ class _Typed:
 
     @property
     def atoms(self) -> set[Atom]:
-        """What it reads."""
+        """The atoms that the binding reads, the numbers of its sizes included."""
         return used_atoms(self.binding) | {read.atom for read in self.reads}
 
 

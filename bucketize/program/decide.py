@@ -91,7 +91,7 @@ class _Decider:
     together: bool = False
     families: dict[object, Family | None] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
-    """Of the kernels, by source: that of two templates which write the same is the first one's."""
+    """Names of the kernels, by source: of two templates that write the same, the first one's."""
     workloads: dict[Hashable, Workload] = field(default_factory=dict)
     """By signature: what a large graph repeats is looked into once."""
     able: dict[Workload, Sequence[Template]] = field(default_factory=dict)
@@ -218,7 +218,7 @@ class _Decider:
         return default, DEFAULT
 
     def implement(self, call: KernelCall, select: Select, why: str) -> KernelCall:
-        """The same call with other implementations."""
+        """The kernel call with other implementations."""
         return self._implemented(call.binding, call.workload, call.args, select, why)
 
     def _implemented(
@@ -288,7 +288,7 @@ def completed(
 def _completed(
     implementation: Implementation, workload: Workload, able: Sequence[Template], target: Target
 ) -> Implementation | None:
-    """One of them; without a name, as before templates were logged, the default template's."""
+    """The implementation, completed; without a name, of logs of old, the default template's."""
     for template in able:
         if implementation.template in (template.name, ""):
             whole = {**template.default(workload, target), **implementation.schedule}

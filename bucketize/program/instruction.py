@@ -49,7 +49,7 @@ class KernelCall:
     pitched: frozenset[int] = frozenset()
     """Which arguments may lie in rows that are apart: see `Template.pitched`."""
     larger: tuple[tuple[int, KernelCall], ...] = ()
-    """The same call by other kernels: each from a size of the workload on, rising."""
+    """The call by other kernels: each from a size of the workload on, rising."""
 
     def __str__(self) -> str:
         others = (f"  from {least}: {call}" for least, call in self.larger)
@@ -81,7 +81,7 @@ class Segment:
 
     fn: Function
     every: tuple[KernelCall, ...]
-    """Those included whose results are there without them."""
+    """All kernel calls, those included whose results are there without them."""
     like: Segment | None = None
     """One of the same function, which has what follows from that alone."""
 
@@ -100,7 +100,7 @@ class Segment:
 
     @cached_property
     def rows(self) -> tuple[KernelCall, ...]:
-        """The same, and behind them what may run in the stead of one."""
+        """The kernel calls that run, and behind them what may run in the stead of one."""
         return (*self.calls, *(other for call in self.calls for _, other in call.larger))
 
     @cached_property
@@ -229,7 +229,7 @@ class ReadSizes(Instruction, name="read_sizes", text="read {symbols} of {atom} f
     atom: Atom
     symbols: tuple[Symbol, ...]
     op: str
-    """Whose numbers they are."""
+    """The op whose numbers they are."""
 
 
 @dataclass(frozen=True, eq=False)

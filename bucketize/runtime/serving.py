@@ -74,7 +74,7 @@ class Serving:
     def gated(
         self, name: str, inputs: Sequence[Value], is_request: bool = False, one_thread: bool = False
     ) -> list[Value]:
-        """The same when there is room for it.
+        """The results of a routine, run when there is room for it.
 
         Raises:
             ShapeError: there never is, or as of `run`.

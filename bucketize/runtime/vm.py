@@ -51,7 +51,7 @@ LARGEST = 1 << 62  # of an extent: sums of two stay within int64
 Registers: TypeAlias = dict[Atom, Value]
 Sizes: TypeAlias = dict[str, int]
 Shapes: TypeAlias = tuple[Any, ...]
-"""As `call.shapes_of` tells them."""
+"""The shapes of arguments, from `call.shapes_of`."""
 
 
 Route: TypeAlias = tuple[State, tuple[int, ...], tuple[int, ...], tuple[int, ...]]

@@ -99,7 +99,7 @@ class Rpc:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """It listens for as long as this lasts; then what waits is answered."""
+        """Listen for as long as this lasts; then what waits is answered."""
         most = self.server.most_bytes
         options = [("grpc.max_receive_message_length", most), ("grpc.max_send_message_length", -1)]
         rpc = grpc.aio.server(options=[*options, ("grpc.so_reuseport", 0)])

@@ -125,7 +125,7 @@ def check_free(host: str, port: int) -> None:
 
 
 def address(host: str, port: int) -> str:
-    """As URLs have it."""
+    """The host and the port in the form of URLs."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -44,7 +44,7 @@ STATUSES: Mapping[type[Exception], int] = {
     HungUpError: 499,  # as nginx counts them; nobody reads it
     BucketizeError: 400,
 }
-"""Of HTTP, the first that fits; what is no error of a request is a fault of ours."""
+"""Statuses of HTTP, the first that fits; what is no error of a request is a fault of ours."""
 BROKEN = 500
 
 

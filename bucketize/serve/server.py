@@ -121,7 +121,7 @@ class Server:
     async def every_result(
         self, model: ServedModel, feeds: Sequence[Feed], what: str = "request"
     ) -> list[list[Value]]:
-        """The same of several requests of one client; an error notes of which, called so."""
+        """The results of several requests of one client; an error notes of which, called `what`."""
         futures = [asyncio.wrap_future(f) for f in self.queue.submit(model, feeds)]
         try:
             return [await _noting(f"in {what} {i}", future) for i, future in enumerate(futures)]

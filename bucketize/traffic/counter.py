@@ -98,7 +98,7 @@ class Tally:
         self.time, self.end = self._counter.bin_at(now)
 
     def taken(self) -> dict[Key, int]:
-        """What it counted so far, by time and size; its context may add meanwhile."""
+        """Requests counted so far, by time and size; its context may add meanwhile."""
         cells = self._cells.copy().items()
         return {(self.time, *key): cell.requests for key, cell in cells if cell.requests}
 

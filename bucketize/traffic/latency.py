@@ -37,7 +37,7 @@ class Latencies:
 
     @property
     def mean_s(self) -> float | None:
-        """Their mean; None if none was noted."""
+        """Mean seconds of the requests; None if none was noted."""
         total = sum(self.weights.values())
         return sum(s * n for s, n in self.weights.items()) / total if total else None
 

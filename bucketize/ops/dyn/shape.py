@@ -93,7 +93,7 @@ def _quotient(x: Shape, shape: Shape, have: Dim, rest: Dim) -> Dim:
 
 
 def _reshape_unranked(_x: Type, shape: Type, *, allow_zero: bool) -> Shape:
-    """As many extents as `shape` has elements; those that are numbers are known."""
+    """A shape of the extents that `shape` has as elements; those that are numbers are known."""
     least = 0 if allow_zero else 1
     return tuple(d if isinstance(d, int) and d >= least else ANY for d in elements("shape", shape))
 
@@ -215,7 +215,7 @@ def dyn_tile(x: Shape, repeats: Dim | Shape) -> Attrs:
     "int64[C+3, N], int64[1] = (C,) {axis=0, largest=False}",
 )
 def dyn_topk(_x: Shape, k: Dim | Shape, **attrs: Any) -> Attrs:
-    """As many of the greatest or smallest along `axis` as `k` holds, and their indices."""
+    """The greatest or smallest along `axis`, as many as `k` holds, and their indices."""
     return {"k": lone("k", k), **attrs}
 
 
