@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bucketize.errors import ProgramError
-from bucketize.ir import Atom, Const, Function, Var
+from bucketize.ir import NO_BUCKET, Atom, Const, Function, Var
 from bucketize.library.block import KIND, UNKNOWN
 from bucketize.op import Array
 from bucketize.program.instruction import (
@@ -324,8 +324,10 @@ class Flow:
             self._shape(frame, slot, (0, *(d if _is_told(frame, d) else 0 for d in axes)))
         self._mark(end)
 
-    def _refuse(self, _i: Refuse, _frame: _Frame) -> None:
-        self._step(KIND.fail, "the model is not legal at these sizes")
+    def _refuse(self, i: Refuse, _frame: _Frame) -> None:
+        is_uncovered = i.binding.op is NO_BUCKET
+        fault = "no bucket holds" if is_uncovered else "the model is not legal at"
+        self._step(KIND.fail, f"{fault} these sizes")
 
     def _learn(self, i: Decide | Branch | Loop, frame: _Frame) -> None:
         """Hold results of which only the run can tell the shapes against their types."""

@@ -13,6 +13,7 @@ import numpy as np
 from bucketize.dispatch.tree import is_dispatched, name_dims
 from bucketize.errors import (
     ArgumentError,
+    BucketizeError,
     DispatchError,
     ShapeError,
     UnboundedError,
@@ -20,7 +21,7 @@ from bucketize.errors import (
     warn,
 )
 from bucketize.inspect.calibrate import calibrated
-from bucketize.ir import Function, Module, check_module
+from bucketize.ir import Function, Module, check_module, specialise
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.typical import LENGTHS, Box, between, open_ends
 from bucketize.kernel.workload import Workload
@@ -274,8 +275,21 @@ def requests_of(fn: Function, traffic: Traffic) -> Traffic:
     for name in (name for name in own if name not in lacking):
         for size in traffic.histogram(name):
             if not own[name].holds(size):
-                raise ShapeError(f"traffic: {name}={size} is out of its bounds {own[name].range}")
+                raise _out_of_bounds(fn, own[name], size)
     return _in_turns(traffic, list(lacking.values())) if lacking else traffic.without_times()
+
+
+def _out_of_bounds(fn: Function, symbol: Symbol, size: int) -> ShapeError:
+    """The error of a size, with what refuses it if the bounds follow from an op."""
+    name = symbol.name
+    error = ShapeError(f"traffic: {name}={size} is out of its bounds {symbol.range}")
+    try:
+        specialise(fn, {name: size})
+    except BucketizeError as e:
+        error.add_note(f"the model takes no other: at {name}={size} {e.message}")
+        for note in e.notes:
+            error.add_note(note)
+    return error
 
 
 def _unbounded(names: Sequence[str], traffic: Traffic) -> UnboundedError:

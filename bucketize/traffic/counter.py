@@ -1,8 +1,8 @@
 """Counting of requests as they come: a tally for each context, without a lock, and their sum.
 
 A tally is its context's alone, so that a call only adds 1 in a dict. What holds the sum takes a
-lock when a bin of time is over, when a tally is full, when a context is new, and when somebody
-asks.
+lock when a bin of time is over, when a context forgets its cells, when one is new, and when
+somebody asks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ MOST_SIZES = 65_536
 """Sizes, each once for each bin of time, that a counter tells apart; beyond, bins are made wider,
 and where one is left sizes are rounded up, coarser and coarser."""
 MOST_TIMES = 256  # bins: of a day 8 minutes each, of a week an hour
-MOST_OF_TALLY = 1_024  # distinct sizes that a context keeps before it hands them on
 
 Key: TypeAlias = tuple[int, ...]
 Clones: TypeAlias = dict[str, Latencies]
@@ -47,10 +46,7 @@ class Cell:
 class Tally:
     """Requests by size, of one context, in one bin of time: one call at a time adds."""
 
-    __slots__ = (
-        *("__weakref__", "_cells", "_counter", "_noted"),
-        *("by_shapes", "clones", "end", "time"),
-    )
+    __slots__ = (*("__weakref__", "_cells", "_counter", "_noted"), *("clones", "end", "time"))
 
     def __init__(self, counter: TrafficCounter, clones: Clones) -> None:
         self.clones = clones
@@ -58,39 +54,23 @@ class Tally:
         self.time, self.end = 0, 0.0
         """The second that the bin began with; when it is over, as `time.perf_counter` tells."""
         self._cells: dict[Key, Cell] = {}
-        self.by_shapes: dict[object, Cell] = {}
-        """Cells by shapes of inputs that came, which are at hand before sizes are."""
         self._noted: Clones = {}
         self._counter = counter
 
-    def cell(self, sizes: Mapping[str, int]) -> Cell | None:
-        """What counts the requests of sizes, until the next cell is asked for; None if it is new.
+    def cell(self, sizes: Mapping[str, int], clone: str) -> Cell:
+        """What counts the requests of sizes that a clone serves, until cells are forgotten.
 
         The size is 0 where an input that is absent would have told it.
         """
-        return self._cells.get(self._key(sizes))
-
-    def new_cell(self, sizes: Mapping[str, int], clone: str) -> Cell:
-        """The same of sizes that a clone serves, and that have none."""
-        if len(self._cells) >= MOST_OF_TALLY:
-            self.forget_cells()
-        latencies = self._noted.setdefault(clone, Latencies())
-        cell = self._cells[self._key(sizes)] = Cell(clone, latencies)
-        return cell
-
-    def remember(self, shapes: object, cell: Cell) -> None:
-        """Find the cell by these shapes from now on; the same sizes may come by many."""
-        if len(self.by_shapes) >= MOST_OF_TALLY:
-            self.by_shapes = {}
-        self.by_shapes[shapes] = cell
+        key = tuple([sizes.get(symbol, 0) for symbol in self._counter.symbols])
+        if key not in self._cells:
+            self._cells[key] = Cell(clone, self._noted.setdefault(clone, Latencies()))
+        return self._cells[key]
 
     def forget_cells(self) -> None:
         """Hand on what was counted: all sizes are new, and another clone may serve them."""
         self._counter.drain(self)
-        self._cells, self.by_shapes = {}, {}
-
-    def _key(self, sizes: Mapping[str, int]) -> Key:
-        return tuple([sizes.get(symbol, 0) for symbol in self._counter.symbols])
+        self._cells = {}
 
     def turn(self, now: float) -> None:
         """Begin the bin of time that `now` is in; what was counted is handed on."""

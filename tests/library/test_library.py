@@ -174,6 +174,17 @@ def test_sizes_that_are_not_legal(model: CModel, shape: tuple[int, ...], message
     same_output(model)
 
 
+def test_sizes_of_no_bucket(tmp_path: Path) -> None:
+    x, out = Var("x", tensor("float32", N, 4)), Builder()
+    mod = Module({"main": out.function("main", [x], [out.emit(ops.relu, x)])})
+    cut = bucketize.dispatch(mod, lambda _: {"x": {0: [(1, 9)]}}, fallback=False)
+    saved_library(cut, tmp_path / "m.so")
+    with CModel(tmp_path / "m.so") as model:
+        array = np.ones((9, 4), np.float32)
+        assert model.run([array], [array.copy()]) == SHAPE
+        assert model.error == "no bucket holds these sizes"
+
+
 def same_output(model: CModel) -> None:
     """The next call is as if nothing was wrong."""
     output = np.zeros((3, 10), np.float32)
