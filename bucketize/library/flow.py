@@ -324,8 +324,9 @@ class Flow:
             self._shape(frame, slot, (0, *(d if _is_told(frame, d) else 0 for d in axes)))
         self._mark(end)
 
-    def _refuse(self, _i: Refuse, _frame: _Frame) -> None:
-        self._step(KIND.fail, "the model is not legal at these sizes")
+    def _refuse(self, i: Refuse, _frame: _Frame) -> None:
+        reason = i.binding.attrs.get("reason", "the model is not legal at these sizes")
+        self._step(KIND.fail, _escaped(reason))
 
     def _learn(self, i: Decide | Branch | Loop, frame: _Frame) -> None:
         """Hold results of which only the run can tell the shapes against their types."""

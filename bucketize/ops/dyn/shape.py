@@ -45,6 +45,7 @@ __all__ = [
     "dyn_strided_slice",
     "dyn_tile",
     "dyn_topk",
+    "dyn_view",
     "dyn_with_rank",
 ]
 
@@ -110,6 +111,12 @@ def dyn_reshape(x: Shape, shape: Dim | Shape, *, allow_zero: bool = False) -> At
     with assumptions() as relied:
         newshape = resolve_reshape(x, counted("shape", shape), allow_zero=allow_zero)
     return {"newshape": newshape, **({"allow_zero": False} if relied else {})}
+
+
+@dynamic(reshape, extents=1, example="float32[N, C], int64[2] = (C, N); int64[N], int64[1] = (N,)")
+def dyn_view(_x: Shape, shape: Dim | Shape) -> Attrs:
+    """The elements of `x` under the extents that `shape` holds, as they are."""
+    return {"newshape": counted("shape", shape)}
 
 
 @dynamic(
