@@ -42,9 +42,9 @@ from bucketize.ops import (
     dyn_view,
     equal,
     gather,
-    greater,
     less,
     logical_and,
+    logical_not,
     logical_or,
     maximum_,
     minimum_,
@@ -216,7 +216,8 @@ def _reshape(emit: Emit, b: Binding) -> Atom | None:
     rest = emit(reduce_prod, emit(where, emit(logical_or, copies, left), 1, to), axes=(0,))
     elements = emit(reduce_prod, emit(where, copies, 1, have), axes=(0,))
     each = emit(trunc_div, elements, emit(maximum_, rest, 1))
-    each = emit(where, emit(greater, rest, 0), each, -1)
+    fits = emit(logical_and, emit(less, 0, rest), emit(equal, emit(mul, each, rest), elements))
+    each = emit(where, fits, each, -1)
     new = emit(where, left, each, emit(where, copies, have, to))
     return emit(dyn_view, b.args[0], _cut(emit, new, 0, count))
 
@@ -317,17 +318,21 @@ def _arange(emit: Emit, b: Binding) -> Atom | None:
 def _float_count(emit: Emit, start: Atom, stop: Atom, step: Atom) -> tuple[Atom, list[Atom]]:
     """How many numbers there are, and what must hold for that: NaN is below nothing."""
     steps = emit(ceil, emit(div, emit(sub, stop, start), step))
-    fits = emit(less, emit(abs_, steps), np.asarray(FAR, steps.type.dtype))
-    return emit(maximum_, emit(cast, steps, dtype="int64"), 0), [fits]
+    most, least = (np.asarray(n, steps.type.dtype) for n in (FAR, -np.inf))
+    holds = [emit(less, steps, most), emit(less, least, steps)]
+    count = emit(maximum_, steps, np.zeros((), steps.type.dtype))
+    return emit(cast, count, dtype="int64"), holds
 
 
 def _whole_count(emit: Emit, start: Atom, stop: Atom, step: Atom) -> tuple[Atom, list[Atom]]:
     """The same; a difference that is near is the true one if it has its sign."""
     way = emit(sub, stop, start)
-    near = [emit(less, -FAR, way), emit(less, way, FAR)]
+    there = emit(where, emit(less, 0, step), emit(less, start, stop), emit(less, stop, start))
+    near = emit(logical_and, emit(less, -FAR, way), emit(less, way, FAR))
     true = emit(equal, emit(less, start, stop), emit(less, 0, way))
+    fits = emit(logical_or, emit(logical_not, there), emit(logical_and, near, true))
     count = _count(emit, way, _between(emit, step, -FAR, FAR))
-    return count, [emit(not_equal, step, 0), true, *near]
+    return emit(where, there, count, 0), [emit(not_equal, step, 0), fits]
 
 
 # --- what differs --------------------------------------------------------------------------------

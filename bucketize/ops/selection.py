@@ -122,11 +122,15 @@ def unique(x: Array, *, axis: int, sorted: bool = True) -> tuple[Array, ...]:
 def row_order(x: Array) -> tuple[Array, Array]:
     """The order of rows by their elements, equal ones as they come, and where others begin in it.
 
-    NaN is greater than every number, and no row that has it is another one's equal.
+    NaN is greater than every number; it equals itself among scalars, not in rows (`numpy.unique`).
     """
     rows = x.reshape(len(x), math.prod(x.shape[1:]))
     order = np.lexsort(rows.T[::-1]) if rows.size else np.arange(len(x))
-    differs = (rows[order[1:]] != rows[order[:-1]]).any(1)
+    behind, before = rows[order[1:]], rows[order[:-1]]
+    differs = behind != before
+    if x.ndim == 1:
+        differs &= (behind == behind) | (before == before)  # noqa: PLR0124  all but NaN
+    differs = differs.any(1)
     return order, np.concatenate([np.ones(min(len(x), 1), np.int64), differs])
 
 

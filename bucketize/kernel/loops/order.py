@@ -140,7 +140,8 @@ def _rows_source(workload: Workload) -> str:
     with s.loops(t="least(n, 1)"):
         s("y1[t] = 1")
     with s.loops(t="1, n"):
-        _compare(s, "y0[t]", "y0[t - 1]", f"{X} == {Y}")
+        is_lone = len(b.args[0].type.shape) == 1
+        _compare(s, "y0[t]", "y0[t - 1]", _alike(b) if is_lone else f"{X} == {Y}")
         s("y1[t] = int64(c < m)")
     return kernel_text("row_order", workload, s, ["n", "m"])
 
@@ -154,7 +155,7 @@ def _merge(s: Source, b: Binding) -> None:
             s("right = least(middle + width, n)")
         s("second = u == middle")
         with s.block("if u < middle and v < right:"):
-            _compare(s, "y0[v]", "y0[u]", _with_nan(b, f"{X} == {Y}", f"{X} != {X} and {Y} != {Y}"))
+            _compare(s, "y0[v]", "y0[u]", _alike(b))
             less = _with_nan(b, f"{X} < {Y}", f"{X} == {X} and {Y} != {Y}")
             s(f"second = c < m and ({less})")
         with s.block("if second:"):
@@ -168,6 +169,10 @@ def _compare(s: Source, row: str, other: str, alike: str) -> None:
     s(f"p = {row} * m", f"q = {other} * m", "c = 0")
     with s.block(f"while c < m and ({alike}):"):
         s("c += 1")
+
+
+def _alike(b: Binding) -> str:
+    return _with_nan(b, f"{X} == {Y}", f"{X} != {X} and {Y} != {Y}")
 
 
 def _with_nan(b: Binding, numbers: str, nan: str) -> str:
