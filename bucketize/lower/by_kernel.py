@@ -365,9 +365,7 @@ def _ordered(emit: Emit, x: Atom, axis: int) -> tuple[Atom, Atom]:
     return order, starts
 
 
-RULES: Mapping[Op, Rule] = {
-    dyn_cumsum: partial(_running, cumsum),
-    dyn_cumprod: partial(_running, cumprod),
+OF_ONE_AXIS: Mapping[Op, Rule] = {
     dyn_reduce_sum: partial(_without, reduce_sum),
     dyn_reduce_prod: partial(_without, reduce_prod),
     dyn_reduce_mean: partial(_without, reduce_mean),
@@ -375,6 +373,12 @@ RULES: Mapping[Op, Rule] = {
     dyn_reduce_min: partial(_without, reduce_min),
     dyn_squeeze: partial(_without, squeeze),
     dyn_unsqueeze: _unsqueeze,
+}
+"""Ops that may be told several axes, of which numpy computes by more than one."""
+RULES: Mapping[Op, Rule] = {
+    **OF_ONE_AXIS,
+    dyn_cumsum: partial(_running, cumsum),
+    dyn_cumprod: partial(_running, cumprod),
     dyn_reshape: _reshape,
     dyn_split: _split,
     dyn_strided_slice: _slice,
