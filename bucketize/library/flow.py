@@ -234,8 +234,6 @@ class Flow:
         numbers = tuple(frame.sizes[s.name] for s in i.symbols)
         is_extent = all(s.lo == 0 for s in i.symbols)
         text = f"in {i.op}: no extent can be %lld" if is_extent else 0
-        if i.atom.type.dtype != np.int64:
-            raise ProgramError(f"a library reads sizes of int64, not of {i.atom.type} ({i.op})")
         self._step(KIND.read, self._place(frame, i.atom), numbers, len(numbers), text)
 
     def _call(self, i: Call, frame: _Frame) -> None:
@@ -327,7 +325,7 @@ class Flow:
     def _refuse(self, i: Refuse, _frame: _Frame) -> None:
         is_uncovered = i.binding.op is NO_BUCKET
         fault = "no bucket holds" if is_uncovered else "the model is not legal at"
-        self._step(KIND.fail, f"{fault} these sizes")
+        self._step(KIND.fail, _escaped(i.binding.attrs.get("reason", f"{fault} these sizes")))
 
     def _learn(self, i: Decide | Branch | Loop, frame: _Frame) -> None:
         """Hold results of which only the run can tell the shapes against their types."""

@@ -21,7 +21,7 @@ from bucketize.kernel.workload import Workload
 from bucketize.ops import from_dims
 from bucketize.program.aliasing import Able, Location, Places
 from bucketize.program.decision_table import Nodes
-from bucketize.types import AnyDim, Assumption, Dim, Sizes, Symbol, Type, evaluate, symbols
+from bucketize.types import AnyDim, Assumption, Dim, Sizes, Symbol, Type, evaluate, product, symbols
 
 UNNAMED = "any"
 """How symbols begin that stand for extents of no name, which only a run can tell: `any1`."""
@@ -230,6 +230,12 @@ class ReadSizes(Instruction, name="read_sizes", text="read {symbols} of {atom} f
     symbols: tuple[Symbol, ...]
     op: str
     """The op whose numbers they are."""
+
+    def check(self) -> None:
+        """What a file told is read as words of 64 bits, as many as there are symbols."""
+        type_ = self.atom.type
+        if type_.dtype != "int64" or product(type_.shape) != len(self.symbols):
+            raise ValueError(f"{len(self.symbols)} sizes are read of {type_}")
 
 
 @dataclass(frozen=True, eq=False)
