@@ -10,11 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from bucketize.call import arrange_inputs
 from bucketize.errors import ArgumentError, RequestsError, unknown_name
+from bucketize.fork import ThreadLock
 from bucketize.inspect.explain import Explanation, explain, sizes_of
 from bucketize.ir import Module, Var
 from bucketize.kernel.object import Kernel
@@ -103,11 +103,11 @@ class Executable:
         self._params = image.program.routines.params("main")
         symbols = dict.fromkeys(s.name for p in self._params for s in p.type.symbols())
         self._counter = TrafficCounter(tuple(symbols))
-        self._serving, self._changing = Serving(image, self._counter), Lock()
+        self._serving, self._changing = Serving(image, self._counter), ThreadLock()
         self._sharing: tuple[Serving, Many] | None = None
         """How requests share calls of what serves them; None: nobody asked yet."""
         self._warm_up: WarmUp | None = None
-        self._warming = Lock()
+        self._warming = ThreadLock()
         self._seconds = seconds
 
     def __repr__(self) -> str:
@@ -348,19 +348,21 @@ class Executable:
         return self._many().plan(requests, limits)
 
     def _many(self) -> Many:
-        serving, sharing = self._serving, self._sharing
-        if sharing is None or sharing[0].image is not serving.image:
-            # who asks for no list of requests pays nothing for it
-            module = rest("bucketize.many.many")
-            own = serving.image.program, self.module, self._params
-            many: Many = module.many_of(*own, serving.gated, serving.memory, serving.count)
-            self._sharing = serving, many
-        elif sharing[0] is not serving:  # the image is the same, and so is what was proved of it
+        with self._changing:  # of one executable, though another may come meanwhile
+            serving, sharing, own = self._serving, self._sharing, (self.module, self._params)
+        if sharing is not None and sharing[0] is serving:
+            return sharing[1]
+        if sharing is not None and sharing[0].image is serving.image:  # so is what was proved of it
             its = sharing[1]
             many = replace(its, run=serving.gated, memory=serving.memory, count=serving.count)
-            self._sharing = serving, many
         else:
-            many = sharing[1]
+            # who asks for no list of requests pays nothing for it
+            module = rest("bucketize.many.many")
+            ways = serving.gated, serving.memory, serving.count
+            many = module.many_of(serving.image.program, *own, *ways)
+        with self._changing:
+            if self._serving is serving:
+                self._sharing = serving, many
         return many
 
     def _within(self, limits: CallLimits) -> CallLimits:
@@ -560,13 +562,15 @@ class Executable:
 
         Calls that run end on what they began with, and no call waits. `traffic` goes on counting.
         What both have in common was compiled once: kernels are shared by all of a process. Bounds
-        are those of the new one: sizes that it does not take are refused from then on.
+        are those of the new one: sizes that it does not take are refused from then on. The limit
+        stays: what was set for the new one goes for calls of that alone.
 
         Args:
             new: as compiled for other buckets of the same model.
 
         Raises:
             ArgumentError: no executable, or one of other inputs or outputs.
+            CompileError: its weights alone take more than the limit.
 
         """
         if not isinstance(new, Executable):
@@ -576,8 +580,8 @@ class Executable:
             raise ArgumentError(f"{new!r} cannot stand for {self!r}: inputs or outputs differ")
         with self._changing:
             self._serving = self._serving.renewed(new.image)
-            self._sharing = None
-        self._params, self.module, self._seconds = new._params, new.module, new._seconds
+            self._sharing = self._warm_up = None  # they have what was served, weights and all
+            self._params, self.module, self._seconds = new._params, new.module, new._seconds
 
     def save(self, path: str | Path) -> None:
         """Write a file that `bucketize.load` runs without model, log, compiler or cache.
@@ -680,7 +684,7 @@ class Executable:
     @property
     def routines(self) -> dict[str, Routine]:
         """The functions decided so far, by name."""
-        return self.program.routines.made()
+        return self.program.routines.begun()
 
     def constant_bytes(self) -> int:
         """Bytes of the constants as the kernels hold them; one copy serves all clones."""

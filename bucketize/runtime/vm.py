@@ -142,7 +142,7 @@ class Context:
         begin = 0.0 if left else perf_counter()
         try:
             CALLS.add(self)
-            results = self.invoke(routine, arrays, into)
+            results, seen = self.invoke(routine, arrays, into)
         except (RecursionError, ctypes.ArgumentError) as e:
             if is_too_deep(e):
                 raise too_deep() from e
@@ -152,8 +152,7 @@ class Context:
         tally = self._tally
         if is_request and tally is not None:
             # here, as to call what counts would cost as much as the count
-            now, seen = perf_counter(), self._seen[routine]
-            cell = seen.cell
+            now, cell = perf_counter(), seen.cell
             if cell is None:
                 cell = seen.cell = tally.by_shapes.get(seen.shapes)
             if cell is None or now >= tally.end:
@@ -179,14 +178,22 @@ class Context:
         return cell
 
     def invoke(
-        self, routine: Routine, arrays: Sequence[Value], into: Sequence[Array | None] = ()
-    ) -> list[Value]:
-        """The results of a routine; inputs of the shapes of the last call go the same way."""
+        self,
+        routine: Routine,
+        arrays: Sequence[Value],
+        into: Sequence[Array | None] = (),
+        *,
+        inside: bool = False,
+    ) -> tuple[list[Value], _Route]:
+        """The results of a routine, and the way there: inputs of the last shapes go the same.
+
+        `inside` a call nothing is forgotten that the call itself is on.
+        """
         shapes = shapes_of(arrays)
         seen = self._seen.get(routine)
         again = seen is not None and seen.shapes == shapes
         if seen is None or not again:
-            if self._turn != self.image.program.routines.turn:
+            if not inside and self._turn != self.image.program.routines.turn:
                 self.forget_routes()
             sizes = bind_shapes(routine.params, shapes)
             seen = _Route(shapes, sizes, self._route(routine, sizes))
@@ -196,13 +203,13 @@ class Context:
             state.prepare(key)
             places = placed(into, outputs, state.results, arrays) if into else None
             results = state.run([arrays[i] for i in inputs], places)
-            return [results[i] for i in outputs]
+            return [results[i] for i in outputs], seen
         if again and not seen.tried:
             seen.tried, seen.captured = True, self._captured(routine, arrays, seen.sizes)
         if seen.captured is not None:
-            return seen.captured.run(arrays)
+            return seen.captured.run(arrays), seen
         registers: Registers = dict(zip(routine.fn.params, arrays, strict=True))
-        return self.run(routine.code, registers, dict(seen.sizes))
+        return self.run(routine.code, registers, dict(seen.sizes)), seen
 
     def _captured(
         self, routine: Routine, arrays: Sequence[Value], sizes: Sizes
@@ -293,7 +300,8 @@ def _read_sizes(_: Context, i: ReadSizes, registers: Registers, sizes: Sizes) ->
 def _call(context: Context, i: Call, registers: Registers, sizes: Sizes) -> None:
     """Write the results of the callee, if they are what the caller was told."""
     routine = context.image.program.routines.serving(i.callee)
-    _put(i.outs, context.invoke(routine, _all(registers, i.args)), registers, sizes)
+    results, _ = context.invoke(routine, _all(registers, i.args), inside=True)
+    _put(i.outs, results, registers, sizes)
 
 
 def _decide(context: Context, i: Decide, registers: Registers, sizes: Sizes) -> None:
