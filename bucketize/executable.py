@@ -81,6 +81,16 @@ def _signature(params: Iterable[Var]) -> list[str]:
     return [f"{p.name}: {p.type}" for p in params]
 
 
+def _named(program: Program, clone: str) -> Routine:
+    """The clone of a name, or of a profile's."""
+    labelled = [name for name, c in program.clones.items() if c.label == clone and c.label]
+    if clone in program.routines:
+        return program.routines[clone]
+    if not labelled:
+        raise unknown_name("function", clone, program.routines)
+    return program.routines[labelled[0]]
+
+
 def _facts(routine: Routine) -> list[object]:
     """How many kernels a routine runs, how many of them tuned, and what it computes on the host."""
     calls, host = list(routine.calls()), ", ".join(b.op.name for b in routine.on_host())
@@ -242,8 +252,9 @@ class Executable:
             UnknownNameError: there is no such clone.
 
         """
-        routine = self.program.routines[self._clone(clone)]
-        return self._run(routine.name, arrange_inputs(routine.params, arrays, named))
+        serving = self._serving
+        routine = _named(serving.image.program, clone)
+        return serving.gated(routine.name, arrange_inputs(routine.params, arrays, named))
 
     def run_many(
         self,
@@ -388,9 +399,6 @@ class Executable:
 
         return run
 
-    def _run(self, name: str, inputs: Sequence[Value]) -> list[Value]:
-        return self._serving.gated(name, inputs)
-
     def _limited(self, serving: Serving, inputs: list[Value]) -> list[Value]:
         """Run a request within the limit: rows that keep apart in several calls, if they must."""
         taken, weights = serving.bytes_of("main", inputs)
@@ -405,15 +413,6 @@ class Executable:
             return many.results([request], limits)[0]
         except RequestsError as e:
             raise e.results[0] from None  # type: ignore[misc]  # the error of the one there is
-
-    def _clone(self, clone: str) -> str:
-        clones = self.program.clones
-        labelled = [name for name, c in clones.items() if c.label == clone and c.label]
-        if clone in self.program.routines:
-            return clone
-        if not labelled:
-            raise unknown_name("function", clone, self.program.routines)
-        return labelled[0]
 
     # Memory.
 
@@ -494,7 +493,9 @@ class Executable:
                 below 0.
 
         """
-        names = in_order(self.program, traffic, seconds)
+        serving = self._serving  # to its end, though another may come meanwhile
+        routines = serving.image.program.routines
+        names = in_order(serving.image.program, traffic, seconds)
         end = time.monotonic() + seconds
         with shown(progress, progress_bar("warming up")) as tell:
             for i, name in enumerate(names):
@@ -502,7 +503,7 @@ class Executable:
                     return names[i:]
                 if tell is not None:
                     tell(name, i, len(names))
-                warm(self.program.routines[name], lambda r, inputs: self._run(r.name, inputs))
+                warm(routines[name], lambda r, inputs: serving.gated(r.name, inputs))
         return []
 
     def warm_up_in_background(
@@ -710,22 +711,18 @@ class Executable:
         if unnamed:
             how = "explain(data=(3, 224)) or explain(N=3)"
             raise ArgumentError(f"sizes are given by name, as in {how}, got {unnamed[0]!r}")
-        sizes = sizes_of(self.program.routines["main"].params, shapes)
-        report = explain(sizes, Context(self.image))
+        with self._changing:
+            image, mine = self._serving.image, self.module
+        sizes = sizes_of(image.program.routines["main"].params, shapes)
+        report = explain(sizes, Context(image))
         report.shared = lambda: str(self._many())
-        if self.module is not None and report.clone in self.module.functions:
+        if mine is not None and report.clone in mine.functions:
             # these load all templates, which a loaded executable does without
-            report.expected = partial(self._expected, sizes)
+            report.expected = partial(_expected, image.program, sizes)
             module = rest("bucketize.lower.alternative")
-            where = report.clone, report.inside, report.arrangement, self.program.threads
-            report.alternatives = partial(module.arrangements, self.module, *where)
+            where = report.clone, report.inside, report.arrangement, image.program.threads
+            report.alternatives = partial(module.arrangements, mine, *where)
         return report
-
-    def _expected(self, sizes: Mapping[str, int]) -> list[float | None]:
-        """The seconds of each kernel of a call, in order, by the models of the kernels."""
-        module = rest("bucketize.inspect.predict")
-        kernels = module.predicted(self.program, sizes).kernels
-        return [None if k.seconds is None else k.times * k.seconds for k in kernels]
 
     def profile(
         self,
@@ -776,7 +773,20 @@ class Executable:
         # pandas and what measures the machine are loaded by who asks for them
         module = rest("bucketize.inspect.profile")
         inputs = arrange_inputs(self._params, arrays, named)
+        serving = self._serving
         frame: pd.DataFrame = module.profile(
-            self.image, inputs, lambda: self._run("main", inputs), repetitions, roofline, progress
+            serving.image,
+            inputs,
+            lambda: serving.gated("main", inputs),
+            repetitions,
+            roofline,
+            progress,
         )
         return frame
+
+
+def _expected(program: Program, sizes: Mapping[str, int]) -> list[float | None]:
+    """The seconds of each kernel of a call, in order, by the models of the kernels."""
+    module = rest("bucketize.inspect.predict")
+    kernels = module.predicted(program, sizes).kernels
+    return [None if k.seconds is None else k.times * k.seconds for k in kernels]

@@ -6,12 +6,23 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from threading import Event, Thread
+from pathlib import Path
+from threading import Barrier, Event, Lock, Thread, Timer, current_thread
+from typing import Any
 
 import pytest
 
+from bucketize import zoo
+from bucketize.dispatch.tree import dispatch
 from bucketize.fork import ThreadLock, begins_anew
+from bucketize.kernel import build
+from bucketize.link.link import core_source
+from bucketize.machine.host import host
+from bucketize.onnx import from_onnx
+from bucketize.program.configuration import defaults
+from bucketize.program.decide import decide
 from bucketize.program.lazy import Lazy
+from dispatchers import log_dispatcher
 
 WAIT_S = 60.0  # only what hangs takes as long
 forking = pytest.mark.filterwarnings("ignore:.*fork")
@@ -141,3 +152,58 @@ def test_only_what_lives_begins_anew() -> None:
     del gone
     assert in_child(lambda: begun == ["again"])
     assert begun == []
+
+
+@forking
+def test_a_fork_waits_for_the_kernel_that_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """LLVM's lock is not taken in the child, which may compile."""
+    monkeypatch.setenv("BUCKETIZE_CACHE", str(tmp_path))
+    slow, compiled = Slow(), build.compiled
+
+    def slowly(*args: Any) -> bytes:
+        with llvm:
+            slow("slow" if current_thread() is thread else "fast")
+            return compiled(*args)
+
+    sources = [f"{core_source('fill')}# {k}\n" for k in range(2)]
+    llvm, thread = Lock(), Thread(target=lambda: build.build(sources[0], "fill"))
+    monkeypatch.setattr(build, "compiled", slowly)
+    thread.start()
+    assert slow.begun.wait(WAIT_S)
+    Timer(0.05, slow.may_end.set).start()
+    assert in_child(lambda: build.build(sources[1], "fill").address != 0)
+    thread.join()
+
+
+def test_functions_that_differ_are_decided_at_once() -> None:
+    """What clones share is one object, whichever thread asks first."""
+    mod = dispatch(from_onnx(zoo.build("mlp"), bounds={"N": (1, 64)}), log_dispatcher)
+    program = decide(mod, defaults, target=host(), threads=1, executor="auto")
+    wanted = decide(mod, defaults, target=host(), threads=1, executor="auto")
+    together = Barrier(len(mod.functions))
+
+    def ask(name: str) -> None:
+        together.wait(WAIT_S)
+        program.decide(name)
+
+    threads = [Thread(target=ask, args=[name]) for name in mod.functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert program.routines.made().keys() == set(mod.functions)
+    for name, routine in program.routines.made().items():
+        one, other = ([str(c) for c in r.calls()] for r in (routine, wanted.decide(name)))
+        assert one == other
+    assert len([*program.segments()]) == len([*wanted.segments()])
+    assert program.sources == wanted.sources
+
+
+def test_what_was_made_is_told_without_making_any() -> None:
+    mod = from_onnx(zoo.build("mlp"), bounds={"N": (1, 64)})
+    routines = decide(mod, defaults, target=host(), threads=1, executor="auto").routines
+    assert routines.made() == {}
+    assert "0 of them decided" in repr(routines)
+    assert set(routines.begun()) == set(routines.made()) == {"main"}

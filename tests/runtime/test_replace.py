@@ -15,6 +15,7 @@ from bucketize.errors import ArgumentError, CompileError, ShapeError
 from bucketize.executable import Executable
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.many import many
+from bucketize.runtime.serving import Serving
 from bucketize.types import Symbol, tensor
 from dispatchers import log_dispatcher
 
@@ -125,3 +126,26 @@ def test_requests_share_calls_of_one_program_while_it_is_replaced(
     exe.run_many([{"x": np.ones((1, 4), np.float32)}] * 2)
     assert exe._sharing is not None
     assert exe._sharing[0].image is other.image
+
+
+def test_what_was_begun_on_one_program_ends_on_it() -> None:
+    """A warm-up, and what asks for a clone by its name: the other has none of that."""
+    exe, other = mlp(True), mlp(False)
+
+    def replacing(what: str, *_: object) -> None:
+        if what == "main[N=2..3]":
+            exe.replace(other)
+
+    assert exe.warm_up(replacing) == []
+    assert exe.image is other.image
+    exe, x, serving = mlp(True), np.ones((2, 784), np.float32), exe._serving
+    run = Serving.gated
+
+    def late(*args: Any) -> Any:
+        exe.replace(other)
+        return run(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Serving, "gated", late)
+        assert exe.run_clone("main[N=2..3]", x)[0].shape == (2, 10)
+    assert exe.image is serving.image
