@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from functools import cache
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING
 
+from bucketize.fork import ThreadLock
 from bucketize.kernel.build import Building, build
 from bucketize.kernel.object import Kernel
 from bucketize.kernel.template import TEMPLATES, Launch
@@ -49,7 +49,7 @@ class Linker:
         self._launches: dict[Hashable, Launch] = {}
         self._constants: dict[Hashable, tuple[Array, Array]] = {}
         self._pool = Pool()
-        self._packing = Lock()
+        self._packing = ThreadLock()
 
     def core(self, name: str) -> Kernel:
         return build(core_source(name), name, self._for)

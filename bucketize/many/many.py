@@ -17,7 +17,14 @@ import numpy as np
 
 from bucketize.call import arrange_inputs, bind_shapes, shapes_of
 from bucketize.dispatch.tree import original_of
-from bucketize.errors import ArgumentError, BucketizeError, CompileError, RaggedError, RequestsError
+from bucketize.errors import (
+    ArgumentError,
+    BucketizeError,
+    CompileError,
+    RaggedError,
+    RequestsError,
+    message_of,
+)
 from bucketize.ir import Module, Var
 from bucketize.machine.target import cores
 from bucketize.many.batched import GAIN, Batched
@@ -80,7 +87,7 @@ class Many:
         every = listed(requests)
         done = dict(self.delivered(every, limits))
         ordered = [done[i] for i in range(len(every))]
-        errors = {i: each for i, each in done.items() if isinstance(each, BucketizeError)}
+        errors = {i: each for i, each in done.items() if isinstance(each, Exception)}
         if errors:
             raise RequestsError(_summary(errors, len(every)), ordered)
         return ordered  # type: ignore[return-value]  # none failed
@@ -264,8 +271,8 @@ def _ways(
     return [Way(packed), usual]
 
 
-def _summary(errors: Mapping[int, BucketizeError], count: int) -> str:
-    each = [f"request {i}: {errors[i].message}" for i in sorted(errors)[:SHOWN]]
+def _summary(errors: Mapping[int, Exception], count: int) -> str:
+    each = [f"request {i}: {message_of(errors[i])}" for i in sorted(errors)[:SHOWN]]
     more = ["..."] if len(errors) > SHOWN else []
     return f"{len(errors)} of {count} requests failed: {'; '.join([*each, *more])}"
 

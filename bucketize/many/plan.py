@@ -84,6 +84,7 @@ def makespan(seconds: Sequence[float], lanes: int) -> float:
     return max(ends)
 
 
-def own_notes(error: BucketizeError) -> tuple[str, ...]:
+def own_notes(error: Exception) -> tuple[str, ...]:
     """What an error notes, without which of the requests that shared a call it was."""
-    return tuple(note for note in error.notes if not note.startswith(IN_REQUEST))
+    notes = error.notes if isinstance(error, BucketizeError) else ()
+    return tuple(note for note in notes if not note.startswith(IN_REQUEST))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from threading import RLock
 
 from bucketize.errors import TypeRelError
+from bucketize.fork import ThreadLock
 from bucketize.ir import (
     CALL,
     FUSED,
@@ -86,7 +85,7 @@ class Cutter:
     unnamed: list[Function] = field(default_factory=list)
     trees: dict[Binding, Tree | None] = field(default_factory=dict)
     tests: dict[Atom, Binding] = field(default_factory=dict)
-    cutting: AbstractContextManager[object] = field(default_factory=RLock)
+    cutting: ThreadLock = field(default_factory=ThreadLock)
 
     def code(self, fn: Function, outer: Mapping[Atom, Atom]) -> Code:
         """The code of a function, or of a block that sees the variables of `outer`."""

@@ -136,7 +136,7 @@ class Family:
             return base
         key = (base, *calls)
         if key not in self.segments:
-            self.segments[key] = Segment(base.fn, calls, base)
+            self.segments.setdefault(key, Segment(base.fn, calls, base))
         return self.segments[key]
 
     def _call(self, base: KernelCall, name: str) -> KernelCall:
@@ -149,5 +149,5 @@ class Family:
             return base
         key = (base, str(chosen), why)
         if key not in self.calls:
-            self.calls[key] = self.implement(base, chosen, why)
+            self.calls.setdefault(key, self.implement(base, chosen, why))
         return self.calls[key]

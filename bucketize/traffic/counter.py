@@ -8,7 +8,6 @@ somebody asks.
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 import weakref
@@ -18,6 +17,7 @@ from typing import TypeAlias
 import numpy as np
 
 from bucketize.errors import warn
+from bucketize.fork import begins_anew
 from bucketize.traffic.latency import Latencies
 from bucketize.traffic.value import Traffic
 
@@ -31,7 +31,6 @@ Clones: TypeAlias = dict[str, Latencies]
 """By the name of a clone its requests."""
 Shared: TypeAlias = tuple[Mapping[str, int], str, float]
 """The sizes of a request that shared a call, the clone that served it, its part of the seconds."""
-_COUNTERS: weakref.WeakSet[TrafficCounter] = weakref.WeakSet()
 
 
 class Cell:
@@ -104,10 +103,11 @@ class TrafficCounter:
     def __init__(self, symbols: tuple[str, ...]) -> None:
         self.symbols = symbols
         self._tallies: list[tuple[weakref.ref[object], Tally]] = []
-        self._start()
-        _COUNTERS.add(self)
+        self.begin_anew()
+        begins_anew(self)
 
-    def _start(self) -> None:
+    def begin_anew(self) -> None:
+        """Count from nothing: in a child of a fork what the parent counted is the parent's."""
         self._lock = threading.Lock()
         self._counts: dict[Key, int] = {}
         """By time and size: seconds since it began, and a size of each symbol."""
@@ -213,12 +213,3 @@ class TrafficCounter:
                 if tally.clones is clones:
                     tally.hand_on(every)
         return every
-
-
-def _start_anew() -> None:
-    """In a child of a fork: what the parent counted is the parent's."""
-    for counter in _COUNTERS:
-        counter._start()
-
-
-os.register_at_fork(after_in_child=_start_anew)
