@@ -105,7 +105,11 @@ COUNTING = end='\n'; test -t 1 && end='\r'; \
 	"$$(ls -d $(VENV)/lib/python*/site-packages/*.dist-info 2>/dev/null | wc -l)" $$s; done) &
 
 # Not compiled before it is imported: tests of packages, what few import or none, and torch, with files of other Pythons.
-LEFT = /tests?/|/torch/|/(debugpy|fontTools|huggingface_hub|mypy|mypyc|pip|setuptools)/
+LEFT = /tests?/|/torch/|/(IPython|aiohttp|debugpy|fontTools|gevent|httpcore2|httpx2|huggingface_hub|ipykernel|jedi|libcst|mpl_toolkits)/|/(mypyc?|onnxruntime|parso|pip|playwright|prompt_toolkit|pygments/lexers|setuptools|textual|tritonclient|wcwidth|zmq|zope)/
+OURS = bucketize benchmarks dispatchers tuning_logs
+
+# The workers of a run share what one of them has compiled, whatever the shell says.
+unexport PYTHONDONTWRITEBYTECODE
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit(f"bucketize needs Python >= 3.11; $(PYTHON) is {sys.version.split()[0]} (try: make PYTHON=python3.12)")'
@@ -113,7 +117,7 @@ $(READY): pyproject.toml
 	@echo "installing into $(VENV): some hundred megabytes the first time"
 	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --upgrade pip # an old one takes twice as long for what follows
 	@$(COUNTING) $(BIN)/python -m pip install --quiet --quiet --no-compile --disable-pip-version-check --editable ./runtime --editable '.[test]'
-	@$(COUNTING) $(BIN)/python -m compileall -qq -j 0 -x '$(LEFT)' $(VENV)/lib # pip would use one core, and take all
+	@$(COUNTING) $(BIN)/python -m compileall -qq -j 0 -x '$(LEFT)' $(VENV)/lib $(OURS) # pip would use one core, and take all
 	@printf '%-40s\n' "installed: $(BIN)/bucketize"
 	@touch $@
 
