@@ -201,7 +201,10 @@ class _Loop:
                 return self.unary(op, self.visit(operand))
             case ast.BinOp(left=left, op=op, right=right):
                 (x, y), dtype = _unify(self.visit(left), self.visit(right))
-                return _cast(f"({x} {_symbol(op)} {y})", dtype), dtype
+                text = f"({x} {_symbol(op)} {y})"
+                if isinstance(op, ast.FloorDiv) and dtype == np.int64:
+                    text = f"where({y} == -1, -{x}, {text})"  # numba's is 0 of the least number
+                return _cast(text, dtype), dtype
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 (x, y), _ = _unify(self.visit(left), self.visit(right))
                 return f"({x} {RELATION[type(op)]} {y})", BOOL
