@@ -6,6 +6,7 @@ float32 vectors of any width, where width 1 is a scalar.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -55,7 +56,7 @@ def constant(element: ir.Type, value: float, width: int) -> ir.Constant:
 def is_nan(number: ir.Constant) -> bool:
     """Whether a constant, or the first element of a vector, is no number."""
     element = number.constant
-    return is_nan(element[0]) if isinstance(element, list | tuple) else element != element
+    return is_nan(element[0]) if isinstance(element, list | tuple) else math.isnan(element)
 
 
 @cache
