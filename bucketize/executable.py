@@ -410,7 +410,7 @@ class Executable:
         if clone in self.program.routines:
             return clone
         if not labelled:
-            raise unknown_name("function", clone, self.program.routines)
+            raise unknown_name("clone", clone, self.program.routines)
         return labelled[0]
 
     # Memory.

@@ -314,9 +314,9 @@ class Loop(
     def check(self) -> None:
         """What is carried in is what the body takes, and carries on."""
         carried, taken = len(self.args), len(self.params) - 1
-        made, outs = len(self.body.results) - 1, len(self.outs)
-        if not (carried == taken <= made == outs):
-            raise ValueError(f"a loop carries {carried} of {taken} and returns {outs} of {made}")
+        results, outs = len(self.body.results) - 1, len(self.outs)
+        if not (carried == taken <= results == outs):
+            raise ValueError(f"a loop carries {carried} of {taken} and returns {outs} of {results}")
 
     @cached_property
     def alone(self) -> RunSegment | None:

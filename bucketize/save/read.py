@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from operator import index
@@ -367,9 +367,8 @@ class _Decoder:
             return tuple(DECODE[get_args(type_)[0]](self, facts) for facts in step[name])
         return DECODE[type_](self, step[name])
 
-    def symbol(self, saved: Json) -> Symbol:
-        name, *sizes = saved
-        symbol = _symbols({name: sizes})[name]
+    def symbol(self, saved: Sequence[Any]) -> Symbol:
+        symbol = Symbol(name := saved[0], *saved[1:])
         if symbol != (own := self.symbols.get(name, symbol)):
             raise ValueError(f"{symbol.option} is read where code is of {own.option}")
         return symbol
