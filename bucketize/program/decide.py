@@ -60,7 +60,7 @@ from bucketize.program.program import Program, Routine, Routines
 from bucketize.program.sharing import Defaults, Family, family_of
 from bucketize.ragged.name import ragged_name
 from bucketize.ragged.ragged import packed_of
-from bucketize.types import Symbolic
+from bucketize.types import Symbolic, TensorType
 
 
 def decide(
@@ -286,8 +286,8 @@ def check_words(workload: Workload) -> None:
                     )
 
 
-PLAIN = (int, float, bool, NoneType, str, np.dtype, Symbolic)
-"""What the attributes of a kernel are made of."""
+PLAIN = (int, float, bool, NoneType, str, np.dtype, Symbolic, TensorType)
+"""What the attributes of a kernel are made of; in text a dtype may be a scalar's type."""
 
 
 def _parts(value: object) -> Iterator[object]:

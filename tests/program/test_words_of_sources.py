@@ -24,7 +24,19 @@ def workload(value: object) -> Workload:
     return Workload(Function("", (x,), (binding,), binding.outs), (False,))
 
 
-PLAIN = [1, 0.5, True, None, np.dtype("float32"), N, N + 1, "word", "", ((1, None), ("NCHW", N))]
+PLAIN = [
+    1,
+    0.5,
+    True,
+    None,
+    np.dtype("float32"),
+    tensor("float32"),
+    N,
+    N + 1,
+    "word",
+    "",
+    ((1, None), ("NCHW", N)),
+]
 
 
 @pytest.mark.parametrize("value", PLAIN, ids=str)
