@@ -70,6 +70,35 @@ def _inside(value: Value) -> tuple[Any, ...] | None:
     return None if value is None else shapes_of(value)
 
 
+def bind(
+    outs: Sequence[Var], values: Sequence[Value], sizes: Mapping[str, int], what: str = "result"
+) -> dict[str, int]:
+    """The sizes when variables hold these values, which are of their types: kernels believe them.
+
+    Raises ShapeError if they are not.
+    """
+    check_kinds(outs, values, what)
+    return bind_shapes(outs, shapes_of(values), sizes, what)
+
+
+def check_kinds(outs: Sequence[Var], values: Sequence[Any], what: str) -> None:
+    """Raise ShapeError unless values are arrays of the variables' dtypes, or lists, or nothing."""
+    if len(outs) != len(values):
+        raise ShapeError(f"{what}: expected {len(outs)} values, got {len(values)}")
+    for out, value in zip(outs, values, strict=True):
+        if not _is_of(out.type, value):
+            got = getattr(value, "dtype", type(value).__name__)
+            raise ShapeError(f"{what} {out.name!r}: expected {out.type}, got {got}")
+
+
+def _is_of(type_: Type, value: Any) -> bool:
+    if isinstance(type_, OptionalType):
+        return value is None or _is_of(type_.element, value)
+    if isinstance(type_, SequenceType):
+        return isinstance(value, list | tuple) and all(_is_of(type_.element, v) for v in value)
+    return hasattr(value, "dtype") and value.dtype == type_.dtype
+
+
 def bind_shapes(
     params: Sequence[Var],
     shapes: Sequence[Any],

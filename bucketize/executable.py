@@ -87,7 +87,7 @@ def _named(program: Program, clone: str) -> Routine:
     if clone in program.routines:
         return program.routines[clone]
     if not labelled:
-        raise unknown_name("function", clone, program.routines)
+        raise unknown_name("clone", clone, program.routines)
     return program.routines[labelled[0]]
 
 

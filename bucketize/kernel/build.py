@@ -29,7 +29,6 @@ from bucketize.errors import KernelError
 from bucketize.kernel.cache import code_path, made, stored
 from bucketize.kernel.codegen import compiled
 from bucketize.kernel.object import Kernel, load
-from bucketize.machine import target
 from bucketize.machine.directory import cache_directory
 from bucketize.machine.host import processor
 from bucketize.machine.target import Processor, cores
@@ -217,10 +216,19 @@ class Builders:
 def _environment() -> str:
     """All that every kernel depends on: versions, and the code that generates it."""
     code = hashlib.sha256()
-    for folder in (Path(__file__).parent, Path(target.__file__).parent):
-        for path in sorted(folder.rglob("*.py")):
-            code.update(path.read_bytes())
+    for path in emitting():
+        code.update(path.read_bytes())
     return f"{version('numba')} {version('llvmlite')} {code.hexdigest()}"
+
+
+def emitting() -> list[Path]:
+    """The files of the package that code is made by, whatever its source says.
+
+    `tests/kernel/test_emitting.py` finds out what kernels read while they are written.
+    """
+    root = Path(__file__).parents[1]
+    folders = (root / name for name in ("kernel", "machine", "types"))
+    return [*sorted(p for f in folders for p in f.rglob("*.py")), root / "ops" / "rounding.py"]
 
 
 def _compile(wanted: Processor, path: Path) -> bytes:

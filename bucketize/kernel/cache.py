@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,14 +108,23 @@ class CachedKernel:
 
 def kernels() -> list[CachedKernel]:
     """What the cache holds, the least recently used first."""
-    cached = [_described(path) for path in cache_directory().glob("k_*.o")]
+    cached = filter(None, map(_described, cache_directory().glob("k_*.o")))
     return sorted(cached, key=lambda kernel: kernel.used)
 
 
-def _described(path: Path) -> CachedKernel:
-    status, source = path.stat(), path.with_suffix(".py")
-    more = source.stat().st_size if source.exists() else 0
-    return CachedKernel(source, status.st_size + more, max(status.st_atime, status.st_mtime))
+def _described(path: Path) -> CachedKernel | None:
+    """The kernel of this machine code; None if another process has removed it by now."""
+    code, text = _status(path), _status(source := path.with_suffix(".py"))
+    if code is None:
+        return None
+    size = code.st_size + (text.st_size if text else 0)
+    return CachedKernel(source, size, max(code.st_atime, code.st_mtime))
+
+
+def _status(path: Path) -> os.stat_result | None:
+    with suppress(FileNotFoundError):
+        return path.stat()
+    return None
 
 
 def prune(days: float) -> list[CachedKernel]:

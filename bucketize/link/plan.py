@@ -21,7 +21,7 @@ from bucketize.op import Array
 from bucketize.program import aliasing as placement
 
 PASSES = "a value computed from sizes, or the bytes of a tensor, comes near 2^63"
-FAILURES = ("", "a relation does not hold", PASSES, "a division by zero")
+FAILURES = ("", "a relation does not hold", PASSES, "a division by what is not positive")
 """What the status of a fill says; with the first, `index` is the check, or -1 for a dim."""
 
 

@@ -314,7 +314,7 @@ def _top_shape(x: Shape, *, k: Dim, axis: int, **_: Any) -> tuple[Shape, Shape]:
     check_axes(len(x), axis)
     size = x[axis]
     if isinstance(k, int) and (k < 0 or (isinstance(size, int) and k > size)):
-        raise TypeRelError(f"the first {k} of {size}")
+        raise TypeRelError(f"expected 0 <= k <= {size} along axis {axis}, got {k}")
     rely_on_least(size, k)
     shape = (*x[:axis], k, *x[axis + 1 :])
     return shape, shape

@@ -35,7 +35,7 @@ def nonzero(x: Array) -> Array:
 
 def _rows_shape(x: Shape, *, count: Dim) -> Shape:
     if isinstance(count, int) and count < 0:
-        raise TypeRelError(f"the first {count} rows")
+        raise TypeRelError(f"expected at least 0 rows, got {count}")
     return (count, len(x))
 
 

@@ -193,7 +193,7 @@ def _sizes(extent: int, split: Sequence[Array]) -> tuple[int, ...]:
     if isinstance(size, tuple):
         return size
     if size < 1:
-        raise ValueError(f"parts of {size}")
+        raise ValueError(f"expected parts of at least 1, got {size}")
     return (size,) * (extent // size) + ((extent % size,) if extent % size else ())
 
 
@@ -255,5 +255,5 @@ def optional_has_element(x: Value) -> Array:
 def optional_get_element(x: Value) -> Value:
     """What is there (ONNX OptionalGetElement)."""
     if x is None:
-        raise ValueError("nothing is there")
+        raise ValueError("expected a value to be there, got nothing")
     return x

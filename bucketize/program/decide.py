@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from types import NoneType
+
+import numpy as np
 
 from bucketize.dispatch.bucket import fallback_name
 from bucketize.dispatch.tree import name_dims
@@ -58,6 +61,7 @@ from bucketize.program.program import Program, Routine, Routines
 from bucketize.program.sharing import Defaults, Family, family_of
 from bucketize.ragged.name import ragged_name
 from bucketize.ragged.ragged import packed_of
+from bucketize.types import Symbolic, TensorType
 
 
 def decide(
@@ -273,11 +277,29 @@ class _Decider:
 
 
 def check_words(workload: Workload) -> None:
-    """Raise `KernelError` for an attribute that is text but no word: sources are made of them."""
+    """Raise `KernelError` for an attribute that may not be in a source: text that is no word."""
     for b in workload.body.body:
         for name, value in b.attrs.items():
-            if isinstance(value, str) and value and not value.isidentifier():
-                raise KernelError(f"{b.op.name}: expected a word as {name}, got {value!r}")
+            for part in _parts(value):
+                if isinstance(part, str) and not (part.isidentifier() or not part):
+                    raise KernelError(f"{b.op.name}: expected a word as {name}, got {part!r}")
+                if not isinstance(part, PLAIN):
+                    got = type(part).__name__
+                    raise KernelError(
+                        f"{b.op.name}: expected numbers or words as {name}, got {got}"
+                    )
+
+
+PLAIN = (int, float, bool, NoneType, str, np.dtype, Symbolic, TensorType)
+"""What the attributes of a kernel are made of; in text a dtype may be a scalar's type."""
+
+
+def _parts(value: object) -> Iterator[object]:
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _parts(part)
+    else:
+        yield value
 
 
 def completed(

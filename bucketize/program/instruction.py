@@ -7,7 +7,7 @@ else is an instruction of its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from typing import Any, ClassVar, get_type_hints
@@ -207,9 +207,15 @@ class RunSegment(Instruction, name="run", text="run {segment} on {args} -> {outs
     def check(self) -> None:
         """Kernels believe what types say of memory: those of a segment are those around it."""
         for mine, theirs in zip(self.segment.types, (self.args, self.outs), strict=True):
-            types, around = list(map(str, mine)), [str(a.type) for a in theirs]
+            types, around = told(mine), told(a.type for a in theirs)
             if types != around:
                 raise ValueError(f"a segment of {types} stands among {around}")
+
+
+def told(types: Iterable[Type]) -> list[str]:
+    """All that native code relies on of types: dtypes, extents, the sizes of their symbols."""
+    every = tuple(types)
+    return [*map(str, every), *dict.fromkeys(s.option for t in every for s in t.symbols())]
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,6 +314,13 @@ class Loop(
     """How many there are, or `?`."""
     outs: tuple[Var, ...]
     brings_sizes: bool
+
+    def check(self) -> None:
+        """What is carried in is what the body takes, and carries on."""
+        carried, taken = len(self.args), len(self.params) - 1
+        results, outs = len(self.body.results) - 1, len(self.outs)
+        if not (carried == taken <= results == outs):
+            raise ValueError(f"a loop carries {carried} of {taken} and returns {outs} of {results}")
 
     @cached_property
     def alone(self) -> RunSegment | None:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bucketize.call import bind_shapes
+from bucketize.call import bind_shapes, check_kinds
 from bucketize.ir import Atom, Const, Var
 from bucketize.link.memory import address, contiguous, empty_result
 from bucketize.op import Array, Value
@@ -179,11 +179,15 @@ class _Capturing:
         native = self._native(i)
         if native is None:
             return False
-        self.locations.update(zip(i.outs, self._made(i, native), strict=True))
-        if i.brings_sizes:
-            shapes = [self.locations[out].shape for out in i.outs]
-            self.sizes.update(bind_shapes(i.outs, shapes, self.sizes, what="result"))
+        last = self._made(i, native)
+        self.sizes.update(self._bound(i.outs, last, "result"))
+        self.locations.update(zip(i.outs, last, strict=True))
         return True
+
+    def _bound(self, outs: Sequence[Var], places: Sequence[_Location], what: str) -> dict[str, int]:
+        """As `call.bind`, of tensors that lie there."""
+        check_kinds(outs, places, what)
+        return bind_shapes(outs, [place.shape for place in places], self.sizes, what)
 
     def _native(self, i: Loop) -> NativeLoop | None:
         """The native loop, if the number of its rounds is told, and each is a segment, alike."""
@@ -194,17 +198,17 @@ class _Capturing:
             return None
         count, state = int(trips.of(())), self.state_of(i.alone.segment)
         carried = [self.where(a) for a in i.args]
-        shapes = [(), *[place.shape for place in carried]]
-        inside = bind_shapes(i.params, shapes, self.sizes, what="carried")
+        number = _Location(np.zeros((), np.int64), (), np.dtype(np.int64))
+        inside = self._bound(i.params, (number, *carried), "carried")
         if count < 1 or state.linked.copies or len(inside) > len(self.sizes):
             return None
         key = tuple([inside[s] for s in state.plan.symbols])
         state.prepare(key)
         native = NativeLoop(state, key, i, i.alone, count)
-        number = _Location(native.number, (), native.number.dtype)
+        number = replace(number, root=native.number)
         self.locations.update(zip(i.params, (number, *carried), strict=True))
         read = [self.where(a) for a in i.alone.args]
-        alike = all(read[k].shape == state.results[j][0] for k, j in native.fed)
+        alike = all((read[k].shape, read[k].dtype) == state.results[j] for k, j in native.fed)
         if not (alike and state.undivided):
             return None
         for place, words in zip(read, native.reads, strict=True):

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bucketize.call import bind_shapes, refusal, shapes_of, too_deep
+from bucketize.call import bind, bind_shapes, check_kinds, refusal, shapes_of, too_deep
 from bucketize.errors import ProgramError, ShapeError
 from bucketize.interpret import compute, stacked
 from bucketize.ir import Atom, Const, Var
@@ -253,6 +253,7 @@ class Context:
         if not all(a.type.is_tensor for a in (*call.args, *call.outs)):
             return None
         callee = self.image.program.routines.serving(call.callee)
+        check_kinds(callee.params, [a.type for a in call.args], "argument")
         shapes = [tuple([evaluate(d, sizes) for d in a.type.shape]) for a in call.args]
         route = self._route(callee, bind_shapes(callee.params, shapes))
         if route is not None:  # what the caller was told of the results holds at these sizes
@@ -294,29 +295,31 @@ def _compute(_: Context, i: Compute, registers: Registers, sizes: Sizes) -> None
 
 def _read_sizes(_: Context, i: ReadSizes, registers: Registers, sizes: Sizes) -> None:
     elements = _read(registers, i.atom).reshape(-1).tolist()
+    if len(i.symbols) != len(elements):
+        raise ShapeError(f"in {i.op}: expected {len(i.symbols)} elements, got {len(elements)}")
     for symbol, size in zip(i.symbols, elements, strict=True):
         if symbol.lo == 0 and not 0 <= size < LARGEST:
             kind = "a negative extent" if size < 0 else "an extent that is too large"
             raise ShapeError(f"in {i.op}: {kind} in {elements}")
-        sizes[symbol.name] = size
+        if not symbol.holds(size) or sizes.setdefault(symbol.name, size) != size:
+            raise ShapeError(f"in {i.op}: expected {symbol.name} in {symbol.range}, got {size}")
 
 
 def _call(context: Context, i: Call, registers: Registers, sizes: Sizes) -> None:
     """Write the results of the callee, if they are what the caller was told."""
-    routine = context.image.program.routines.serving(i.callee)
-    results, _ = context.invoke(routine, _all(registers, i.args))
+    routine, arguments = context.image.program.routines.serving(i.callee), _all(registers, i.args)
+    check_kinds(routine.params, arguments, "argument")
+    results, _ = context.invoke(routine, arguments)
     _put(i.outs, results, registers, sizes)
 
 
 def _decide(context: Context, i: Decide, registers: Registers, sizes: Sizes) -> None:
-    results = context.run(i.leaves[i.leaf(sizes)], registers, sizes)
-    _put(i.outs, results, registers, sizes, learns=i.brings_sizes)
+    _put(i.outs, context.run(i.leaves[i.leaf(sizes)], registers, sizes), registers, sizes)
 
 
 def _branch(context: Context, i: Branch, registers: Registers, sizes: Sizes) -> None:
     block = i.then if _read(registers, i.condition) else i.orelse
-    results = context.run(block, registers, sizes)
-    _put(i.outs, results, registers, sizes, learns=i.brings_sizes)
+    _put(i.outs, context.run(block, registers, sizes), registers, sizes)
 
 
 def _loop(context: Context, i: Loop, registers: Registers, sizes: Sizes) -> None:
@@ -330,6 +333,7 @@ def _loop(context: Context, i: Loop, registers: Registers, sizes: Sizes) -> None
     before: Shapes = ()
     while proceed and len(rounds) < trips:
         arrays = [np.array(len(rounds)), *carried]
+        check_kinds(i.params, arrays, "carried")
         if before != (shapes := shapes_of(arrays)):
             before, inside = shapes, bind_shapes(i.params, shapes, sizes, what="carried")
         registers.update(zip(i.params, arrays, strict=True))
@@ -337,7 +341,7 @@ def _loop(context: Context, i: Loop, registers: Registers, sizes: Sizes) -> None
         carried, rows = results[: len(carried)], results[len(carried) :]
         rounds.append(rows)
     rows = stacked(i.outs[len(carried) :], rounds, sizes)
-    _put(i.outs, [*carried, *rows], registers, sizes, learns=i.brings_sizes)
+    _put(i.outs, [*carried, *rows], registers, sizes)
 
 
 def _at_once(context: Context, i: Loop, registers: Registers, sizes: Sizes) -> list[Array] | None:
@@ -371,15 +375,7 @@ def _all(registers: Registers, atoms: Sequence[Atom]) -> list[Value]:
     return [_read(registers, a) for a in atoms]
 
 
-def _put(
-    outs: Sequence[Var],
-    results: Sequence[Value],
-    registers: Registers,
-    sizes: Sizes,
-    *,
-    learns: bool = True,
-) -> None:
-    """Write results; where only the run could tell their shapes, check them and note the sizes."""
+def _put(outs: Sequence[Var], results: Sequence[Value], registers: Registers, sizes: Sizes) -> None:
+    """Write results, if they are what their variables say, and note the sizes that they bring."""
+    sizes.update(bind(outs, results, sizes))
     registers.update(zip(outs, results, strict=True))
-    if learns:
-        sizes.update(bind_shapes(outs, shapes_of(results), sizes, what="result"))

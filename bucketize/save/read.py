@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from operator import index
@@ -33,6 +33,7 @@ from bucketize.program.instruction import (
     Leaves,
     Segment,
     field_types,
+    told,
 )
 from bucketize.program.program import Program, Routine, Routines
 from bucketize.release import release
@@ -69,8 +70,7 @@ class SavedProgram:
         there = self._target()
         if misfit := there.processor.misfit:
             return f"was compiled for {there.name}, and does not run here: it needs {misfit}"
-        is_whole = all("reads" in entry for entry in self.header["segments"])
-        same = is_whole and self.header["blocks"] == agreed()
+        same = self.header["blocks"] == agreed()
         return None if same else f"is of another build of bucketize {mine}, whose files differ"
 
     def _target(self) -> Target:
@@ -191,6 +191,9 @@ class SavedProgram:
         b = replace(b, origin=tuple(facts["origin"]))
         workload, args = workload_of(b)
         constants = {int(i): self.const(number) for i, number in facts["constants"].items()}
+        for i, const in constants.items():
+            if told([const.type]) != told([args[i].type]):
+                raise ValueError(f"a constant of {const.type} stands where {args[i].type} is read")
         args = tuple(constants.get(i, a) for i, a in enumerate(args))
         implementation = Implementation(facts["template"], facts["schedule"])
         packs = {int(i): layout for i, layout in facts["packs"].items()}
@@ -223,10 +226,8 @@ class StoredSegment(Segment):
 
     @cached_property
     def types(self) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
-        """As the file has them beside the text; older ones have not."""
-        if "types" not in self.entry:
-            return super().types
-        bounds = _symbols(self.entry.get("bounds", {}))
+        """As the file has them beside the text."""
+        bounds = _symbols(self.entry["bounds"])
         params, results = (
             tuple(parse_type(text, bounds) for text in types) for types in self.entry["types"]
         )
@@ -253,9 +254,10 @@ class StoredSegment(Segment):
 
     def _function(self) -> Function:
         fn = self.stored.function(self.entry)
-        read = [[str(a.type) for a in atoms] for atoms in (fn.params, fn.results)]
-        if read != (types := self.entry.get("types", read)):
-            raise ValueError(f"a segment of types {types} is a function of types {read}")
+        for mine, theirs in zip((fn.params, fn.results), self.types, strict=True):
+            read, types = told(a.type for a in mine), told(theirs)
+            if read != types:
+                raise ValueError(f"a segment of types {types} is a function of types {read}")
         return fn
 
     def _kernels(self, fn: Function) -> tuple[KernelCall, ...]:
@@ -303,8 +305,13 @@ class _Decoder:
         return tuple(self.vars[i] for i in self.entry["inputs"])
 
     def params(self) -> tuple[Var, ...]:
-        """The same with the names and the bounds that calls have."""
-        narrow = {**self.symbols, **_symbols(self.entry["bounds"])}
+        """The same with the names and the bounds that calls have, which are within the code's."""
+        narrow = _symbols(self.entry["bounds"])
+        for name, symbol in narrow.items():
+            wide = self.symbols[name]
+            ends = wide.hi is None or (symbol.hi is not None and symbol.hi <= wide.hi)
+            if not (wide.lo <= symbol.lo and ends and symbol.step % wide.step == 0):
+                raise ValueError(f"calls of {symbol.option} reach code of {wide.option}")
         return tuple(
             Var(name, v.type.substitute(narrow))
             for name, v in zip(self.entry["names"], self.inputs(), strict=True)
@@ -361,6 +368,12 @@ class _Decoder:
             return tuple(DECODE[get_args(type_)[0]](self, facts) for facts in step[name])
         return DECODE[type_](self, step[name])
 
+    def symbol(self, saved: Sequence[Any]) -> Symbol:
+        symbol = Symbol(name := saved[0], *saved[1:])
+        if symbol != (own := self.symbols.get(name, symbol)):
+            raise ValueError(f"{symbol.option} is read where code is of {own.option}")
+        return symbol
+
     def dim(self, text: str) -> Dim:
         (dim,) = parse_type(text, self.symbols).shape
         return dim
@@ -373,7 +386,7 @@ DECODE: Mapping[Any, Callable[[_Decoder, Any], Any]] = {
     Code: _Decoder.code,
     Leaves: lambda d, entries: Leaves(entries, d.leaf),
     Nodes: lambda _, nodes: array("q", nodes),
-    Symbol: lambda _, saved: Symbol(saved) if isinstance(saved, str) else Symbol(*saved),
+    Symbol: _Decoder.symbol,
     Dim: _Decoder.dim,
     str: lambda _, text: text,
     bool: lambda _, flag: flag,

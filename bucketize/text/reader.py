@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
-from bucketize.errors import ParseError
+from bucketize.errors import ParseError, TypeRelError
 from bucketize.types import (
     ANY,
     FUNCTIONS,
@@ -271,10 +271,11 @@ class Reader:
         return left
 
     def _combined(self, mark: str, a: Dim, b: Dim, at: Token) -> Dim:
-        if mark in FUNCTIONS and b == 0:
-            self.fail(f"{a} divided by 0", at)
         fns = {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b}
-        return FUNCTIONS[mark].value(a, b) if mark in FUNCTIONS else fns[mark]()
+        try:
+            return FUNCTIONS[mark].value(a, b) if mark in FUNCTIONS else fns[mark]()
+        except TypeRelError as e:
+            self.fail(e.message, at)
 
     def _unary(self) -> Any:
         if not self.accept("-"):

@@ -383,9 +383,12 @@ def _floor_divide(a: Dim, b: Dim) -> Dim:
 
 
 def check_divisor(a: Dim, b: Dim) -> None:
-    """Raise a TypeRelError for 0, also where all is integers by now: sizes are at fault."""
-    if b == 0:
-        raise TypeRelError(f"{a} divided by 0")
+    """Raise a TypeRelError unless it is positive, also where all is integers by now.
+
+    Bounds and the rules by which dims simplify are those of positive divisors.
+    """
+    if isinstance(b, int) and b <= 0:
+        raise TypeRelError(f"{a} divided by {b}: a divisor of dims is positive")
 
 
 def _split(a: Dim, by: Monomial, factor: int) -> tuple[Dim, Dim]:

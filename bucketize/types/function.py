@@ -27,10 +27,10 @@ def _span_of_quotient(a: Span, b: Span) -> Span:
     return (-math.inf if math.isnan(low) else low), (math.inf if math.isnan(high) else high)
 
 
-_BY_ZERO = "3 if b == 0 else 0"
+_FAULT = "3 if b <= 0 else 0"
 FUNCTIONS |= {
-    "//": DimFunction(_divide, _span_of_quotient, "a // b", _BY_ZERO, "//", grows=(0,)),
-    "%": DimFunction(_remainder, lambda _, b: (0, b[1] - 1), "a % b", _BY_ZERO, " % ", grows=()),
+    "//": DimFunction(_divide, _span_of_quotient, "a // b", _FAULT, "//", grows=(0,)),
+    "%": DimFunction(_remainder, lambda _, b: (0, b[1] - 1), "a % b", _FAULT, " % ", grows=()),
     "min": DimFunction(minimum, lambda a, b: (min(a[0], b[0]), min(a[1], b[1])), "least(a, b)"),
     "max": DimFunction(maximum, lambda a, b: (max(a[0], b[0]), max(a[1], b[1])), "greatest(a, b)"),
     "broadcast": DimFunction(

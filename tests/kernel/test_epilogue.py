@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -61,8 +61,40 @@ def pairs() -> tuple[Array, Array]:
     return x.reshape(-1), y.reshape(-1)
 
 
-def emit_all(w: Writer, block: ir.Value, ops: Sequence[Op], width: int) -> None:
-    """One row of the result for each op, of two rows of numbers."""
+CONSTANTS = [np.nan, np.inf, -np.inf]
+
+
+class Form(NamedTuple):
+    """An op on two rows of numbers, one of which, or its attributes, may be a constant."""
+
+    op: Op
+    constant: int = -1
+    """The place of the argument that is; behind them all, the attributes."""
+    number: float = 0.0
+
+    def args(self, given: Sequence[Any], number: Any) -> list[Any]:
+        return [number if i == self.constant else a for i, a in enumerate(given)]
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """The attributes, numbers that are constants among them."""
+        own = attributes(self.op)
+        if self.constant < len(kinds_of(self.op)):
+            return own
+        return {n: self.number if isinstance(v, float) else v for n, v in own.items()}
+
+
+def forms(op: Op) -> list[Form]:
+    """It on what is computed, and beside each constant in each place."""
+    kinds = kinds_of(op)
+    places = [i for i in range(len(kinds)) if kinds[i] == "f" and len(kinds) > 1]
+    if op.defaults:
+        places.append(len(kinds))
+    return [Form(op), *(Form(op, i, n) for i in places for n in CONSTANTS)]
+
+
+def emit_all(w: Writer, block: ir.Value, forms: Sequence[Form], width: int) -> None:
+    """One row of the result for each form, of two rows of numbers."""
     b = w.builder
     out, numbers = w.load_pointer(block, 0), w.load_pointer(block, 1)
     count, kind = w.load_word(block, 2), ir.VectorType(FLOAT, width) if width > 1 else FLOAT
@@ -72,10 +104,11 @@ def emit_all(w: Writer, block: ir.Value, ops: Sequence[Op], width: int) -> None:
         x, y = (b.load(at, typ=kind, align=4) for at in places)
         zero = constant(FLOAT, 0, width)
         truths = [b.fcmp_ordered(">", v, zero) for v in (x, y)]
-        for number, op in enumerate(ops):
+        for number, form in enumerate(forms):
             floats, bits = iter([x, y]), iter(truths)
-            args = [next(bits if k == "b" else floats) for k in kinds_of(op)]
-            value = expression.write(op.scalar or "", w, args, attributes(op), width)
+            args = [next(bits if k == "b" else floats) for k in kinds_of(form.op)]
+            args = form.args(args, constant(FLOAT, form.number, width))
+            value = expression.write(form.op.scalar or "", w, args, form.attrs, width)
             if value.type != kind:
                 value = b.select(value, constant(FLOAT, 1, width), zero)
             b.store(value, w.item(out, w.add(i, w.mul(count, number))), align=4)
@@ -88,18 +121,21 @@ def test_an_expression_is_its_op_at_any_width(width: int) -> None:
     able = [op for op in FORMS if kinds_of(op)]
     assert {"sign", "clip", "where", "logical_not", "gelu"} <= {op.name for op in able}
     name, (x, y) = f"expressions{width}", pairs()
-    generated = vector_kernel(name, emit_all, {"lanes": width, "width": width, "ops": able})
+    every = [form for op in able for form in forms(op)]
+    generated = vector_kernel(name, emit_all, {"lanes": width, "width": width, "forms": every})
     code = compiled(*generated(processor()), name, processor())
-    out = np.full((len(able), x.size), 7, np.float32)
+    out = np.full((len(every), x.size), 7, np.float32)
     numbers = np.stack([x, y])
     block = np.array([out.ctypes.data, numbers.ctypes.data, x.size], np.int64)
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(load(name, code))(block.ctypes.data)
-    for op, got in zip(able, out, strict=True):
+    for form, got in zip(every, out, strict=True):
         floats, bits = iter([x, y]), iter([x > 0, y > 0])
-        args = [next(bits if k == "b" else floats) for k in kinds_of(op)]
+        args = [next(bits if k == "b" else floats) for k in kinds_of(form.op)]
+        args = form.args(args, np.float32(form.number))
         with np.errstate(all="ignore"):
-            want = np.asarray(op.compute(*args, **attributes(op))).astype(np.float32)
-        np.testing.assert_allclose(got, want, rtol=3e-6, atol=1e-6, err_msg=op.name)
+            want = np.asarray(form.op.compute(*args, **form.attrs)).astype(np.float32)
+        want = np.broadcast_to(want, got.shape)
+        np.testing.assert_allclose(got, want, rtol=3e-6, atol=1e-6, err_msg=str(form))
 
 
 # --- kernels -------------------------------------------------------------------------------------

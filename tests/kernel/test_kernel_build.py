@@ -316,6 +316,21 @@ def test_kernels_out_of_use_are_removed(cache: Path) -> None:
     assert sorted(p.suffix for p in cache.iterdir()) == [".o", ".py"]
 
 
+def test_what_another_process_removes_meanwhile_is_not_told(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, gone = (build(source(n), "add") for n in (15, 16))
+    for kernel in (kept, gone):
+        os.utime(kernel.path.with_suffix(".o"), (0, 0))
+    listed = list(cache.glob("k_*.o"))
+    gone.path.with_suffix(".o").unlink()
+    monkeypatch.setattr(Path, "glob", lambda *_: iter(listed))
+    assert [k.source for k in files.kernels()] == [kept.path]
+    kept.path.unlink()
+    assert [k.source for k in files.prune(30)] == [kept.path]
+    assert files.kernels() == []
+
+
 # --- several at once -----------------------------------------------------------------------------
 
 

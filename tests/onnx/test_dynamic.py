@@ -285,7 +285,10 @@ WRONG = {
     "squeeze": ({"o": ints(1), "a": ints(0)}, "extents differ: 2 and 1"),
     "slice": ({k: ints(0) for k in "beas"}, "a step of 0 from 0 to 0"),
     "boxes": ({**CASES["boxes"][1][0], "k": ints(1, 2)}, "K and 1 must be equal|2 elements, not 1"),
-    "topk": ({"k": ints(5)}, "the first 5 of 4|in topk: index 4 is out of range for extent 4"),
+    "topk": (
+        {"k": ints(5)},
+        "expected 0 <= k <= 4 along axis 2, got 5|in topk: index 4 is out of range for extent 4",
+    ),
 }
 
 

@@ -312,7 +312,7 @@ WRONG = [
     ("no mode 'bilinear'", ops.grid_sample, (IMAGE, PLACES), {"mode": "bilinear"}),
     ("no padding 'wrap'", ops.grid_sample, (IMAGE, PLACES), {"padding": "wrap"}),
     ("of one rank, 3 at least: got 4, 3", ops.grid_sample, (IMAGE, f32(1, 2, 2)), {}),
-    ("an image without pixels", ops.grid_sample, (f32(1, 1, 0, 2), f32(1, 2, 2, 2)), {}),
+    ("at least one pixel along each axis", ops.grid_sample, (f32(1, 1, 0, 2), f32(1, 2, 2, 2)), {}),
     ("places are floats, got int64", ops.grid_sample, (f32(1, 1, 2), tensor(I64, 1, 2, 1)), {}),
     ("no pool 'min'", ops.roi_align, (IMAGE, f32(1, 4), tensor(I64, 1)), {"pool": "min"}),
     ("of ranks 4, 2, 1: got 4, 2, 2", ops.roi_align,

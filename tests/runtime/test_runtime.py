@@ -468,7 +468,7 @@ def test_profiles_by_size_and_by_name() -> None:
     np.testing.assert_allclose(exe.run_clone("big", x)[0], exe.run(x)[0], rtol=1e-5, atol=1e-5)
     with pytest.raises(ShapeError, match=r"expected N in \[4, 16\], got 2"):
         exe.run_clone("big", random(2, 12))
-    with pytest.raises(UnknownNameError, match="no function named 'huge'; known: main, main"):
+    with pytest.raises(UnknownNameError, match="no clone named 'huge'; known: main, main"):
         exe.run_clone("huge", x)
 
 

@@ -255,9 +255,11 @@ def use(path: Path) -> None:
         (lambda data: data[: HEAD + 100], "header is torn"),
         (lambda data: data[:-1], "is torn: it has"),
         (lambda data: data[:HEAD] + b"?" + data[HEAD + 1 :], "header is torn or has changed"),
-        (lambda data: data[:18] + b"\x07" + data[19:], "is of format 7, this .* reads format 3"),
+        (lambda data: data[:18] + b"\x07" + data[19:], "is of format 7, this .* reads format 4"),
+        (lambda data: data[:18] + b"\x03" + data[19:], "format 3, this .* reads format 4: load it "
+         "with the version that saved it, or save it again"),
     ],
-    ids=["empty", "other", "head", "header", "tail", "byte", "newer"],
+    ids=["empty", "other", "head", "header", "tail", "byte", "newer", "older"],
 )  # fmt: skip
 def test_a_file_that_is_not_whole_is_refused(
     path: Path, change: Callable[[bytes], bytes], message: str
@@ -279,6 +281,39 @@ def test_a_flipped_bit_is_noticed_wherever_something_is_read(path: Path) -> None
             path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
             with pytest.raises(ProgramError, match=f"is damaged: blob {i} is not what was saved"):
                 use(path)
+
+
+def test_words_that_change_places_are_noticed(path: Path) -> None:
+    """Sums alone would be the same: single words, sectors, and pages."""
+    words = np.random.default_rng(0).integers(0, 256, 1 << 14, np.uint8)
+    write(path, {}, [words.tobytes()])
+    whole, first = path.read_bytes(), path.stat().st_size - len(words)
+    assert File(path).blob(0) == words.data
+    for size in (1, 8, 64, 512, 2048, 4096):
+        for one, other in ((0, 1), (1, 2), (0, 3)):
+            moved = words.copy().reshape(-1, size)
+            moved[[one, other]] = moved[[other, one]]
+            path.write_bytes(whole[:first] + moved.tobytes())
+            with pytest.raises(ProgramError, match="is damaged: blob 0 is not what was saved"):
+                File(path).blob(0)
+
+
+def test_bytes_that_are_not_there_are_not_made_up(path: Path) -> None:
+    write(path, {}, [b""])
+    assert File(path).array(0, "float32", (0, 64)).shape == (0, 64)
+    with pytest.raises(ValueError, match="cannot reshape array of size 0 into shape"):
+        File(path).array(0, "float32", (4, 64))
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_weights_without_bytes_are_damage(path: Path, rebuild: bool) -> None:
+    file = File(path)
+    header, blobs = file.header, [bytes(file.blob(i)) for i in range(len(file.header["blobs"]))]
+    for entry in (*header["constants"], *(entry for *_, entry in header["packed"])):
+        blobs[entry["blob"]] = b""
+    write(path, {k: v for k, v in header.items() if k != "blobs"}, blobs)
+    with pytest.raises(ProgramError, match="cannot reshape array of size 0"):
+        bucketize.load(path, rebuild=rebuild).run(np.zeros((2, 12), np.float32))
 
 
 def places(entry: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

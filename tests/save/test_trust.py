@@ -192,7 +192,7 @@ def test_types_around_a_segment_are_its_own(path: Path, rebuild: bool) -> None:
     assert routine["types"][0] == "float32[N, 12]"
     routine["types"][0] = "float32[N, 2]"
     write(path, header, blobs)
-    with pytest.raises(ProgramError, match=r"a segment of \['float32\[N, 12\]'\] stands among"):
+    with pytest.raises(ProgramError, match=r"a segment of \['float32\[N, 12\]', .* stands among"):
         bucketize.load(path, rebuild=rebuild).run(np.ones((5, 2), np.float32))
 
 
@@ -221,18 +221,6 @@ def test_a_segment_is_a_function_of_the_types_beside_its_text(path: Path) -> Non
     write(path, header, blobs)
     with pytest.raises(ProgramError, match=r"a segment of types .*M, 12.* is a function of types"):
         str(bucketize.load(path).program)
-
-
-def test_a_program_that_does_not_tell_what_its_kernels_read_is_compiled_anew(path: Path) -> None:
-    """So are those that were saved before: they have no types beside their texts, either."""
-    want = bucketize.load(path).run(X)
-    header, blobs = contents(path)
-    for entry in header["segments"]:
-        del entry["types"], entry["reads"]
-    write(path, header, blobs)
-    with pytest.raises(ProgramError, match="is of another build of bucketize"):
-        bucketize.load(path)
-    same(bucketize.load(path, rebuild=True).run(X), want)
 
 
 # --- a file that is replaced while it is used ----------------------------------------------------

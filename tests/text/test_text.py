@@ -307,7 +307,15 @@ def wrong(old, new):
         (wrong("axis=0", "axis=$"), "no token begins with '$', line 3:25"),
         (wrong("axis=0", "axis="), "expected a value, got ')', line 3:25"),
         (wrong("axis=0", "axis=1 + 'a'"), "expected an extent, got 'a', line 3:29"),
-        (wrong("axis=0", "axis=N//0"), "N divided by 0, line 3:28"),
+        (wrong("axis=0", "axis=N//0"), "N divided by 0: a divisor of dims is positive, line 3:28"),
+        (
+            wrong("axis=0", "axis=N//-2"),
+            "N divided by -2: a divisor of dims is positive, line 3:28",
+        ),
+        (
+            wrong("axis=0", "axis=N % -2"),
+            "N divided by -2: a divisor of dims is positive, line 3:29",
+        ),
         (wrong("[1, 32]", "[1, S]"), "expected an integer, got S, line 1:59"),
         (wrong("[1, 32]", "(1, 32)"), "expected '[', got '(', line 1:55"),
         (wrong("%x: float32[N, 4]", "%x: float32['a']"), "expected an extent, got 'a', line 1:20"),

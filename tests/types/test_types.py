@@ -1,5 +1,6 @@
 """Dims and types: random expressions against Python's own arithmetic, and the lattice's laws."""
 
+import contextlib
 import functools
 import itertools
 import math
@@ -24,6 +25,7 @@ from bucketize.types import (
     broadcast_shapes,
     ceil_div,
     evaluate,
+    extremes,
     join,
     join_types,
     maximum,
@@ -91,6 +93,37 @@ def test_bounds_contain_every_evaluation(tree, env):
     dim = build(tree, SYMBOLS)
     (lo, hi), value = bounds(dim), evaluate(dim, env)
     assert value < 0 or (lo <= value and (hi is None or value <= hi))
+
+
+signed = st.recursive(
+    st.one_of(leaves, st.integers(-9, 9)),
+    lambda inner: st.tuples(
+        st.sampled_from(["+", "-", "*", "min", "max", "//", "%"]), inner, inner
+    ),
+    max_leaves=6,
+)
+
+
+@given(signed, values)
+def test_divisors_of_any_sign_are_refused_or_divide_as_in_python(tree, env):
+    """Where all are positive, there is a value; where one is not, rules for such are not asked."""
+    are_positive = all(b > 0 for b in divisors_of(tree, env))
+    with contextlib.nullcontext() if are_positive else contextlib.suppress(TypeRelError):
+        dim = build(tree, SYMBOLS)
+        value, (lo, hi) = evaluate(dim, env), extremes(dim)
+        if are_positive:
+            assert lo <= value <= hi
+            assert value == python(tree, env)
+
+
+def divisors_of(tree, env):
+    """What is divided by in a tree, 0 where that is no number."""
+    if not isinstance(tree, tuple):
+        return []
+    below = [b for t in tree[1:] for b in divisors_of(t, env)]
+    if tree[0] not in ("//", "%") or 0 in below:
+        return below
+    return [*below, python(tree[2], env)]
 
 
 @given(trees, values, st.sampled_from([N, M, 2 * M - 1, (N + 1) // 2, 5]))
@@ -238,7 +271,7 @@ def test_spans_are_no_wider_than_they_must_be(fn):
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS.keys())
 def test_native_code_of_a_function_says_what_its_value_is(function):
     known = {"least": min, "greatest": max}  # of words
-    for a, b in itertools.product(range(6), repeat=2):
+    for a, b in itertools.product(range(-5, 6), repeat=2):
         if eval(function.fault, {"a": a, "b": b}):
             with pytest.raises(TypeRelError):
                 function.value(a, b)
@@ -294,6 +327,16 @@ def test_the_unknown_extent_is_itself_out_of_a_pickle():
 def test_evaluating_names_what_is_unknown():
     with pytest.raises(TypeRelError, match=r"M \+ N is not known: M \+ 2 remains under \{'N': 2\}"):
         evaluate(N + M, {"N": 2})
+
+
+@pytest.mark.parametrize("divide", [operator.floordiv, operator.mod])
+def test_division_by_a_negative_number(divide):
+    """Written or found out when sizes are put in; bounds would be wrong."""
+    for by in (-1, -2):
+        with pytest.raises(TypeRelError, match=f"N divided by {by}: a divisor of dims is positive"):
+            divide(N, by)
+    with pytest.raises(TypeRelError, match="5 divided by -2: a divisor of dims is positive"):
+        evaluate(divide(N, K - 4), {"N": 5, "K": 2})
 
 
 @pytest.mark.parametrize("divide", [operator.floordiv, operator.mod])

@@ -201,7 +201,7 @@ class _Loop:
                 return self.unary(op, self.visit(operand))
             case ast.BinOp(left=left, op=op, right=right):
                 (x, y), dtype = _unify(self.visit(left), self.visit(right))
-                return _cast(f"({x} {_symbol(op)} {y})", dtype), dtype
+                return _cast(_binary(x, op, y, dtype), dtype), dtype
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 (x, y), _ = _unify(self.visit(left), self.visit(right))
                 return f"({x} {RELATION[type(op)]} {y})", BOOL
@@ -238,8 +238,11 @@ def _literal(value: Any) -> Typed:
     return repr(value), None
 
 
-def _symbol(op: ast.operator) -> str:
-    return ast.unparse(ast.BinOp(ast.Name("a"), op, ast.Name("b"))).split()[1]
+def _binary(x: str, op: ast.operator, y: str, dtype: np.dtype[Any] | None) -> str:
+    text = f"({x} {ast.unparse(ast.BinOp(ast.Name('a'), op, ast.Name('b'))).split()[1]} {y})"
+    if isinstance(op, ast.FloorDiv) and dtype == np.int64:  # numba's is 0 of the least number
+        return f"where({y} == -1, -{x}, {text})"
+    return text
 
 
 def _unify(*terms: Typed) -> tuple[list[str], np.dtype[Any] | None]:

@@ -6,6 +6,7 @@ float32 vectors of any width, where width 1 is a scalar.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -50,6 +51,12 @@ def constant(element: ir.Type, value: float, width: int) -> ir.Constant:
     if width == 1:
         return ir.Constant(element, value)
     return ir.Constant(vector_type(element, width), [ir.Constant(element, value)] * width)
+
+
+def is_nan(number: ir.Constant) -> bool:
+    """Whether a constant, or the first element of a vector, is no number."""
+    element = number.constant
+    return is_nan(element[0]) if isinstance(element, list | tuple) else math.isnan(element)
 
 
 @cache
@@ -312,6 +319,8 @@ class Writer:
     def _select(self, relation: str, x: ir.Value, y: ir.Value) -> ir.Value:
         if isinstance(y, ir.Constant):
             x, y = y, x
+        if isinstance(x, ir.Constant) and is_nan(x):
+            return x
         b = self.builder
         # The ordered comparison is false for NaN, so y is taken: one instruction on x86.
         picked = b.select(b.fcmp_ordered(relation, x, y), x, y)

@@ -47,7 +47,7 @@ def _grid_shape(x: Shape, grid: Shape, *, mode: str, padding: str, layout: str, 
     meet(grid[-1], len(x) - 2)
     for dim in x[2:] if planar else x[1:-1]:
         if dim == 0:
-            raise TypeRelError("an image without pixels")
+            raise TypeRelError("expected at least one pixel along each axis, got 0")
         rely_on_least(dim, 1)
     return (*x[:2], *grid[1:-1]) if planar else (x[0], *grid[1:-1], x[-1])
 
