@@ -271,10 +271,9 @@ class Reader:
         return left
 
     def _combined(self, mark: str, a: Dim, b: Dim, at: Token) -> Dim:
-        if mark in FUNCTIONS and b == 0:
+        if mark in ("//", "%") and b == 0:
             self.fail(f"{a} divided by 0", at)
-        fns = {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b}
-        return FUNCTIONS[mark].value(a, b) if mark in FUNCTIONS else fns[mark]()
+        return a - b if mark == "-" else FUNCTIONS[mark].value(a, b)
 
     def _unary(self) -> Any:
         if not self.accept("-"):
