@@ -20,7 +20,7 @@ Range: TypeAlias = tuple[int, int | None] | tuple[int, int | None, int]
 Span: TypeAlias = tuple[float, float]
 Interval: TypeAlias = tuple[int, int | None]  # half-open; None is infinity
 MOST_EXTENT = 1 << 62
-"""No extent is as large: decisions compare integers of 64 bits."""
+"""No extent is as large: sums of two stay within the 64 bits that decisions compare."""
 HUGE = 4e18
 """No sum or product of extents may come as near the end of int64."""
 

@@ -31,7 +31,6 @@ BIT, BYTE, SHORT, INT, WORD = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 FLOAT, BFLOAT = ir.FloatType(), BFloatType()
 POINTER, VOID = ir.PointerType(), ir.VoidType()
 FLOAT_BYTES, WORD_BYTES = 4, 8
-LINE = 64  # bytes that a prefetch brings, on all machines that matter
 
 
 @cache

@@ -20,9 +20,9 @@ from bucketize.link.block import (
     TENSOR,
     WORD,
 )
+from bucketize.machine.target import LINE
 from bucketize.types import FUNCTIONS, HUGE
 
-LINE = 64  # bytes: a cache line, and the widest vector; arena blocks begin at multiples
 ROOMY = 2  # so many times as long as it must be is a buffer: lines are moved less often
 VALUES = tuple(f.code for f in FUNCTIONS.values())
 FAULTS = tuple(f.fault for f in FUNCTIONS.values())
