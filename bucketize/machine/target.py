@@ -121,7 +121,8 @@ class Target:
     family: str = FAMILIES[0]
     """Of its cores, as models of cost have constants for."""
     in_order: bool = False
-    """Whether each element is summed in one order, whatever else a kernel is asked for."""
+    """Whether each element is summed in one order, whatever else a kernel is asked for: what
+    `compile` calls `invariant`, and what saved programs call it."""
 
     @cached_property
     def crowded(self) -> Target:
