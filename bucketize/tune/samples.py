@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm.schedule import Tiling, is_packed
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Schedule

@@ -21,7 +21,7 @@ from bucketize.inspect import roofline
 from bucketize.kernel.attention import template as attention
 from bucketize.kernel.codegen import machine
 from bucketize.kernel.depthwise import template as depthwise
-from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm import cost, matmul
 from bucketize.kernel.gemm.macrokernel import CHUNK
 from bucketize.kernel.gemm.schedule import Tiling, tiles

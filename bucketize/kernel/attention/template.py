@@ -15,7 +15,7 @@ from bucketize.kernel.attention.form import COPIED, HeadForm
 from bucketize.kernel.attention.pattern import Attention, Read, attention_of
 from bucketize.kernel.emit import expression
 from bucketize.kernel.emit.module import form_source
-from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm import cost
 from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
 from bucketize.kernel.gemm.matmul import balanced

@@ -8,7 +8,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from bucketize.kernel.emit.vector import BYTE, WORD, Size, Writer, vector_type
+from bucketize.kernel.emit.vector import Writer, vector_type
+from bucketize.kernel.emit.writer import BYTE, WORD, Size
 from bucketize.machine.target import LINE
 
 LONG = 4 * LINE

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm.schedule import HIGH, Tiling, schedules
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Schedule

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
 from bucketize.kernel.loops.elementwise import RUNS
 from bucketize.kernel.loops.loop import (

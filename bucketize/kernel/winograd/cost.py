@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm import cost
 from bucketize.kernel.template import Schedule
 from bucketize.kernel.typical import TypicalPoints

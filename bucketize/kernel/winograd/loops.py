@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, Size, Values, Writer
+from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.emit.writer import FLOAT_BYTES, WORD, Size, Values
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.schedule import tallest
 from bucketize.kernel.gemm.store import Words, put_ahead, put_rows

@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from bucketize.kernel.emit.module import form_source
-from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm import epilogue
 from bucketize.kernel.gemm.conv import accepts_windows, pitched, reads, row_step, weights_of, window
 from bucketize.kernel.gemm.matmul import balanced, balances
