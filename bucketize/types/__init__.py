@@ -8,7 +8,6 @@ from bucketize.types.dim import (
     HUGE,
     MOST_EXTENT,
     AnyDim,
-    Bounds,
     Dim,
     Expr,
     Interval,
@@ -51,7 +50,7 @@ from bucketize.types.tensor import (
 )
 
 __all__ = ["ANY", "FUNCTIONS", "HUGE", "LONGEST", "MOST_EXTENT"]
-__all__ += ["AnyDim", "Assumption", "Bounds", "Column", "Dim", "Expr", "Interval", "OptionalType"]
+__all__ += ["AnyDim", "Assumption", "Column", "Dim", "Expr", "Interval", "OptionalType"]
 __all__ += [
     "Points",
     "Profile",

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 Monomial: TypeAlias = tuple["Atom", ...]
-Bounds: TypeAlias = tuple[int, int | None]
 Sizes: TypeAlias = Mapping[str, int]
 """Extents by the name of each symbol."""
 Range: TypeAlias = tuple[int, int | None] | tuple[int, int | None, int]
 """Sizes as they are given: the least, the greatest and, if it is not 1, the step."""
 Span: TypeAlias = tuple[float, float]
-Interval: TypeAlias = tuple[int, int | None]  # half-open; None is infinity
+Interval: TypeAlias = tuple[int, int | None]
+"""Half-open, of dispatchers and buckets; None is infinity. A `Range` is inclusive."""
 MOST_EXTENT = 1 << 62
 """No extent is as large: sums of two stay within the 64 bits that decisions compare."""
 HUGE = 4e18

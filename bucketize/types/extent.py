@@ -14,7 +14,6 @@ from bucketize.types.dim import (
     FUNCTIONS,
     AnyDim,
     Atom,
-    Bounds,
     Dim,
     Expr,
     Monomial,
@@ -54,7 +53,7 @@ def _term_span(term: Term) -> Span:
     return FUNCTIONS[term.fn].span(a, b)
 
 
-def bounds(dim: Dim) -> Bounds:
+def bounds(dim: Dim) -> tuple[int, int | None]:
     """The least and greatest extent of `dim`, by interval arithmetic; None is unbounded."""
     lo, hi = extremes(dim)
     return int(lo) if math.isfinite(lo) else 0, int(hi) if math.isfinite(hi) else None
