@@ -6,16 +6,20 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from threading import Event, Thread
+from typing import TypeAlias
 
 from bucketize.dispatch.bucket import fallback_name
 from bucketize.kernel.build import Builders, Building, is_built
 from bucketize.link.image import Image
 from bucketize.link.link import sources
+from bucketize.op import Value
 from bucketize.program.program import Program, Routine
 from bucketize.runtime.vm import Context
 from bucketize.warm_up import warm
 
 LOGGER = logging.getLogger("bucketize")
+Run: TypeAlias = Callable[[Routine, Sequence[Value]], object]
+"""Runs a routine on inputs."""
 
 
 class WarmUp:
@@ -28,9 +32,8 @@ class WarmUp:
 
         `refresh` has calls ask again what serves them; it says whether that is still the image.
         """
-        self._image, self._refresh, self._run = image, refresh, Context(image).enter
         self._end = time.monotonic() + seconds
-        program, standby = image.program, dict[str, Routine]()
+        program, standby, run = image.program, dict[str, Routine](), Context(image).enter
         for name in names:
             original = None if _is_ready(image, name) else _original(program, name)
             if original is not None:
@@ -38,13 +41,14 @@ class WarmUp:
             elif name not in program.clones:  # a tree of decisions, or what clones call
                 _admitted(program, name)
         originals = {routine.name: routine for routine in standby.values()}
-        self._compile(originals.values())
+        self._compile(program, originals.values(), run)
         self._cold = [name for name in names if name not in originals]
         program.routines.stand_in(standby)
         refresh()
         self._stopped = Event()
         self._error: BaseException | None = None
-        self._thread = Thread(target=self._work, name="bucketize warm-up", daemon=True)
+        work = program, run, refresh  # the thread's, and gone with it: the program may be replaced
+        self._thread = Thread(target=self._work, args=work, name="bucketize warm-up", daemon=True)
         self._thread.start()
 
     def __repr__(self) -> str:
@@ -81,29 +85,28 @@ class WarmUp:
         return self.wait()
 
     def give_way(self) -> None:
-        """The same, whatever went wrong: another one begins."""
+        """Begin no other clone, and wait, whatever went wrong: another warm-up begins."""
         self._stopped.set()
         self._thread.join()
 
-    def _compile(self, originals: Iterable[Routine]) -> None:
+    def _compile(self, program: Program, originals: Iterable[Routine], run: Run) -> None:
         """Have the kernels of what stands in, with other processes, and run each once."""
-        program = self._image.program
         with Building(program.target.processor) as building:
             for routine in originals:
                 building.want(sources(program, routine.segments()))
             building.finish()
         for routine in originals:
-            warm(routine, self._run)
+            warm(routine, run)
 
-    def _work(self) -> None:
-        routines = self._image.program.routines
+    def _work(self, program: Program, run: Run, refresh: Callable[[], bool]) -> None:
+        routines = program.routines
         try:
-            with Builders(self._image.program.target.processor) as builders:
+            with Builders(program.target.processor) as builders:
                 for name in self.cold:
                     late = self._stopped.is_set() or time.monotonic() >= self._end
-                    if late or not self._refresh():
+                    if late or not refresh():
                         break
-                    self._make(name, builders)
+                    self._make(name, program, builders, run)
                     self._cold.remove(name)
                     routines.take_over([name])
         except BaseException as e:  # raised to who waits, if anybody does
@@ -112,18 +115,17 @@ class WarmUp:
         finally:
             if not routines.is_closed:
                 routines.take_over(self._cold)
-            self._refresh()
+            refresh()
 
-    def _make(self, name: str, builders: Builders) -> None:
+    def _make(self, name: str, program: Program, builders: Builders, run: Run) -> None:
         """Decide a clone, have its kernels built elsewhere, link it and run it."""
-        program = self._image.program
         routine = _admitted(program, name)
         compiled = bool(program.sources)  # a file has its kernels, and no source
         needed = sources(program, routine.segments()) if compiled else {}
         for source, hint in needed.items():
             if not is_built(source, hint, program.target.processor):
                 builders.build(source, hint)
-        warm(routine, self._run)
+        warm(routine, run)
 
 
 def _is_ready(image: Image, name: str) -> bool:

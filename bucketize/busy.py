@@ -30,11 +30,11 @@ class Counters:
 
     at_s: float
     load: float
-    """As `machine_load`."""
+    """The load of the machine, from `machine_load`."""
     machine_s: float
     """Processor seconds of all processes, and those that went to other virtual machines."""
     ours_s: float
-    """Those of this process and its descendants."""
+    """Processor seconds of this process and its descendants."""
 
 
 def machine_load() -> float:
@@ -81,7 +81,7 @@ class Machine:
     others: float | None = None
     """Processors that other processes took, on the average; None where the system does not tell."""
     load: float | None = None
-    """As that of the last `Counters`."""
+    """The load of the machine at the last `Counters`."""
     cores: int = field(default_factory=lambda: os.cpu_count() or 1)
     groups: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """By name of what was timed, the medians in seconds of two groups that its rounds fall into."""
@@ -126,7 +126,7 @@ class Watch:
     def __enter__(self) -> Self:
         self.begin = reading()
         self.machine = Machine()
-        """What it did, known in the end."""
+        """The machine's activity under the watch, known in the end."""
         self.groups: dict[str, tuple[float, float]] = {}
         return self
 

@@ -41,6 +41,13 @@ class BucketizeError(Exception):
         return "\n  ".join([self.message, *self.notes])
 
 
+def message_of(error: BaseException) -> str:
+    """What an error says, without notes; one that nobody foresaw has its kind in front."""
+    if isinstance(error, BucketizeError):
+        return error.message
+    return f"{type(error).__name__}: {error}"
+
+
 class ArgumentError(BucketizeError, TypeError):
     """An argument of another kind than was asked for; the message says how to make one."""
 

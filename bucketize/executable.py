@@ -10,11 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from bucketize.call import arrange_inputs
 from bucketize.errors import ArgumentError, RequestsError, unknown_name
+from bucketize.fork import ThreadLock
 from bucketize.inspect.explain import Explanation, explain, sizes_of
 from bucketize.ir import Module, Var
 from bucketize.kernel.object import Kernel
@@ -55,7 +55,7 @@ class Counts:
     found: int = 0
     """Kernel calls of clones with a verdict in the log."""
     kept: int = 0
-    """Of these, on defaults, which tuning kept."""
+    """Kernel calls on defaults, of clones with a verdict, which tuning kept."""
     defaults: int = 0
     """Kernel calls on defaults that no verdict speaks of."""
     kernels: int = 0
@@ -81,6 +81,16 @@ def _signature(params: Iterable[Var]) -> list[str]:
     return [f"{p.name}: {p.type}" for p in params]
 
 
+def _named(program: Program, clone: str) -> Routine:
+    """The clone of a name, or of a profile's."""
+    labelled = [name for name, c in program.clones.items() if c.label == clone and c.label]
+    if clone in program.routines:
+        return program.routines[clone]
+    if not labelled:
+        raise unknown_name("function", clone, program.routines)
+    return program.routines[labelled[0]]
+
+
 def _facts(routine: Routine) -> list[object]:
     """How many kernels a routine runs, how many of them tuned, and what it computes on the host."""
     calls, host = list(routine.calls()), ", ".join(b.op.name for b in routine.on_host())
@@ -103,11 +113,11 @@ class Executable:
         self._params = image.program.routines.params("main")
         symbols = dict.fromkeys(s.name for p in self._params for s in p.type.symbols())
         self._counter = TrafficCounter(tuple(symbols))
-        self._serving, self._changing = Serving(image, self._counter), Lock()
+        self._serving, self._changing = Serving(image, self._counter), ThreadLock()
         self._sharing: tuple[Serving, Many] | None = None
         """How requests share calls of what serves them; None: nobody asked yet."""
         self._warm_up: WarmUp | None = None
-        self._warming = Lock()
+        self._warming = ThreadLock()
         self._seconds = seconds
 
     def __repr__(self) -> str:
@@ -184,7 +194,7 @@ class Executable:
     def run_into(
         self, outputs: Sequence[Array | None], /, *arrays: Value, **named: Value
     ) -> list[Value]:
-        """As `run`, with results in arrays of the caller.
+        """Compute the results of `main` into arrays of the caller.
 
         Kernels write there, where nothing but one segment of native code is on the way and an array
         has no gaps and shares no memory with an input; else results are copied there.
@@ -214,7 +224,7 @@ class Executable:
         return filled(self.outputs, into, results)
 
     def run_named(self, /, *arrays: Value, **named: Value) -> dict[str, Value]:
-        """As `run`, with the results by name.
+        """Compute the results of `main`, by name.
 
         Args:
             *arrays: as of `run`.
@@ -227,7 +237,7 @@ class Executable:
         return dict(zip(self.outputs, self.run(*arrays, **named), strict=True))
 
     def run_clone(self, clone: str, /, *arrays: Value, **named: Value) -> list[Value]:
-        """As `run`, of one clone, whatever the sizes would choose.
+        """Compute the results by one clone, whatever the sizes would choose.
 
         Args:
             clone: its name, or that of its profile.
@@ -235,15 +245,16 @@ class Executable:
             **named: as of `run`.
 
         Returns:
-            As `run`.
+            An array for each of `outputs`, owned by the caller.
 
         Raises:
             ShapeError: sizes that are not of the clone's bucket, or as of `run`.
             UnknownNameError: there is no such clone.
 
         """
-        routine = self.program.routines[self._clone(clone)]
-        return self._run(routine.name, arrange_inputs(routine.params, arrays, named))
+        serving = self._serving
+        routine = _named(serving.image.program, clone)
+        return serving.gated(routine.name, arrange_inputs(routine.params, arrays, named))
 
     def run_many(
         self,
@@ -298,7 +309,7 @@ class Executable:
         first_s: float | None = None,
         all_s: float | None = None,
     ) -> Iterator[tuple[int, Done]]:
-        """As `run_many`, each request as soon as it is there.
+        """The results of many requests, those of each as soon as they are there.
 
         Args:
             requests: as of `run_many`.
@@ -348,23 +359,25 @@ class Executable:
         return self._many().plan(requests, limits)
 
     def _many(self) -> Many:
-        serving, sharing = self._serving, self._sharing
-        if sharing is None or sharing[0].image is not serving.image:
-            # who asks for no list of requests pays nothing for it
-            module = rest("bucketize.many.many")
-            own = serving.image.program, self.module, self._params
-            many: Many = module.many_of(*own, serving.gated, serving.memory, serving.count)
-            self._sharing = serving, many
-        elif sharing[0] is not serving:  # the image is the same, and so is what was proved of it
+        with self._changing:  # of one executable, though another may come meanwhile
+            serving, sharing, own = self._serving, self._sharing, (self.module, self._params)
+        if sharing is not None and sharing[0] is serving:
+            return sharing[1]
+        if sharing is not None and sharing[0].image is serving.image:  # so is what was proved of it
             its = sharing[1]
             many = replace(its, run=serving.gated, memory=serving.memory, count=serving.count)
-            self._sharing = serving, many
         else:
-            many = sharing[1]
+            # who asks for no list of requests pays nothing for it
+            module = rest("bucketize.many.many")
+            ways = serving.gated, serving.memory, serving.count
+            many = module.many_of(serving.image.program, *own, *ways)
+        with self._changing:
+            if self._serving is serving:
+                self._sharing = serving, many
         return many
 
     def _within(self, limits: CallLimits) -> CallLimits:
-        """The same limits, with that of the executable."""
+        """The limits of calls, with the memory limit of the executable among them."""
         gate = self._serving.gate
         if gate is None:
             return limits
@@ -386,9 +399,6 @@ class Executable:
 
         return run
 
-    def _run(self, name: str, inputs: Sequence[Value]) -> list[Value]:
-        return self._serving.gated(name, inputs)
-
     def _limited(self, serving: Serving, inputs: list[Value]) -> list[Value]:
         """Run a request within the limit: rows that keep apart in several calls, if they must."""
         taken, weights = serving.bytes_of("main", inputs)
@@ -403,15 +413,6 @@ class Executable:
             return many.results([request], limits)[0]
         except RequestsError as e:
             raise e.results[0] from None  # type: ignore[misc]  # the error of the one there is
-
-    def _clone(self, clone: str) -> str:
-        clones = self.program.clones
-        labelled = [name for name, c in clones.items() if c.label == clone and c.label]
-        if clone in self.program.routines:
-            return clone
-        if not labelled:
-            raise unknown_name("function", clone, self.program.routines)
-        return labelled[0]
 
     # Memory.
 
@@ -492,7 +493,9 @@ class Executable:
                 below 0.
 
         """
-        names = in_order(self.program, traffic, seconds)
+        serving = self._serving  # to its end, though another may come meanwhile
+        routines = serving.image.program.routines
+        names = in_order(serving.image.program, traffic, seconds)
         end = time.monotonic() + seconds
         with shown(progress, progress_bar("warming up")) as tell:
             for i, name in enumerate(names):
@@ -500,13 +503,13 @@ class Executable:
                     return names[i:]
                 if tell is not None:
                     tell(name, i, len(names))
-                warm(self.program.routines[name], lambda r, inputs: self._run(r.name, inputs))
+                warm(routines[name], lambda r, inputs: serving.gated(r.name, inputs))
         return []
 
     def warm_up_in_background(
         self, *, traffic: Traffic | None = None, seconds: float = math.inf
     ) -> WarmUp:
-        """As `warm_up`, while requests are served: of `compile(mod, lazy=True)`.
+        """Warm clones up while requests are served: of `compile(mod, lazy=True)`.
 
         A clone that is not compiled yet is stood in for by the dynamic original, `main[fallback]`,
         which is compiled before this returns; kernels are compiled by a process of their own. Each
@@ -560,13 +563,15 @@ class Executable:
 
         Calls that run end on what they began with, and no call waits. `traffic` goes on counting.
         What both have in common was compiled once: kernels are shared by all of a process. Bounds
-        are those of the new one: sizes that it does not take are refused from then on.
+        are those of the new one: sizes that it does not take are refused from then on. The limit
+        stays: what was set for the new one goes for calls of that alone.
 
         Args:
             new: as compiled for other buckets of the same model.
 
         Raises:
             ArgumentError: no executable, or one of other inputs or outputs.
+            CompileError: its weights alone take more than the limit.
 
         """
         if not isinstance(new, Executable):
@@ -576,8 +581,8 @@ class Executable:
             raise ArgumentError(f"{new!r} cannot stand for {self!r}: inputs or outputs differ")
         with self._changing:
             self._serving = self._serving.renewed(new.image)
-            self._sharing = None
-        self._params, self.module, self._seconds = new._params, new.module, new._seconds
+            self._sharing = self._warm_up = None  # they have what was served, weights and all
+            self._params, self.module, self._seconds = new._params, new.module, new._seconds
 
     def save(self, path: str | Path) -> None:
         """Write a file that `bucketize.load` runs without model, log, compiler or cache.
@@ -680,7 +685,7 @@ class Executable:
     @property
     def routines(self) -> dict[str, Routine]:
         """The functions decided so far, by name."""
-        return self.program.routines.made()
+        return self.program.routines.begun()
 
     def constant_bytes(self) -> int:
         """Bytes of the constants as the kernels hold them; one copy serves all clones."""
@@ -706,22 +711,18 @@ class Executable:
         if unnamed:
             how = "explain(data=(3, 224)) or explain(N=3)"
             raise ArgumentError(f"sizes are given by name, as in {how}, got {unnamed[0]!r}")
-        sizes = sizes_of(self.program.routines["main"].params, shapes)
-        report = explain(sizes, Context(self.image))
+        with self._changing:
+            image, mine = self._serving.image, self.module
+        sizes = sizes_of(image.program.routines["main"].params, shapes)
+        report = explain(sizes, Context(image))
         report.shared = lambda: str(self._many())
-        if self.module is not None and report.clone in self.module.functions:
+        if mine is not None and report.clone in mine.functions:
             # these load all templates, which a loaded executable does without
-            report.expected = partial(self._expected, sizes)
+            report.expected = partial(_expected, image.program, sizes)
             module = rest("bucketize.lower.alternative")
-            where = report.clone, report.inside, report.arrangement, self.program.threads
-            report.alternatives = partial(module.arrangements, self.module, *where)
+            where = report.clone, report.inside, report.arrangement, image.program.threads
+            report.alternatives = partial(module.arrangements, mine, *where)
         return report
-
-    def _expected(self, sizes: Mapping[str, int]) -> list[float | None]:
-        """The seconds of each kernel of a call, in order, by the models of the kernels."""
-        module = rest("bucketize.inspect.predict")
-        kernels = module.predicted(self.program, sizes).kernels
-        return [None if k.seconds is None else k.times * k.seconds for k in kernels]
 
     def profile(
         self,
@@ -772,7 +773,20 @@ class Executable:
         # pandas and what measures the machine are loaded by who asks for them
         module = rest("bucketize.inspect.profile")
         inputs = arrange_inputs(self._params, arrays, named)
+        serving = self._serving
         frame: pd.DataFrame = module.profile(
-            self.image, inputs, lambda: self._run("main", inputs), repetitions, roofline, progress
+            serving.image,
+            inputs,
+            lambda: serving.gated("main", inputs),
+            repetitions,
+            roofline,
+            progress,
         )
         return frame
+
+
+def _expected(program: Program, sizes: Mapping[str, int]) -> list[float | None]:
+    """The seconds of each kernel of a call, in order, by the models of the kernels."""
+    module = rest("bucketize.inspect.predict")
+    kernels = module.predicted(program, sizes).kernels
+    return [None if k.seconds is None else k.times * k.seconds for k in kernels]

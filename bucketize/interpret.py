@@ -85,7 +85,7 @@ def _told(out: Var, sizes: Mapping[str, int]) -> list[int] | None:
 
 
 def _held(b: Binding, results: Iterable[tuple[Sequence[int], np.dtype[Any]]], taken: int) -> int:
-    """As `check_memory`; an error names the op."""
+    """The bytes of `check_memory`; an error names the op."""
     try:
         return check_memory(results, taken)
     except ShapeError as e:

@@ -36,7 +36,7 @@ def locked(path: Path, timeout_s: float, say: Callable[[str], None]) -> Iterator
 
 
 def _holder(lock: Path) -> str:
-    """Who holds a lock, as far as Linux tells."""
+    """The process that has a lock, as far as Linux tells."""
     try:
         locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
         inode = str(lock.stat().st_ino)

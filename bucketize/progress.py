@@ -170,7 +170,7 @@ def progress_bar(title: str) -> Iterator[Tell]:
 
 @contextmanager
 def shown(progress: T | bool | None, bar: AbstractContextManager[T]) -> Iterator[T | None]:
-    """Who is to be told, of what a caller gave for `progress`: True is `bar`, None nobody.
+    """The listener, of what a caller gave for `progress`: True is `bar`, None nobody.
 
     Raises:
         ArgumentError: it is neither of these nor a function.
@@ -189,7 +189,7 @@ def shown(progress: T | bool | None, bar: AbstractContextManager[T]) -> Iterator
 
 @contextmanager
 def estimated(progress: Tell | bool | None, title: str) -> Iterator[TellMore]:
-    """Who is to be told, of what a caller gave for `progress`; of times only a bar is.
+    """The listener, of what a caller gave for `progress`; of times only a bar is told.
 
     Raises:
         ArgumentError: it is neither True nor None nor a function.

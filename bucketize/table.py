@@ -85,7 +85,7 @@ def visible(cell: str) -> str:
 
 
 def legible(lines: str) -> str:
-    """The same of several lines."""
+    """Lines of text with their control characters escaped."""
     return lines if lines.isprintable() else "\n".join(map(visible, lines.split("\n")))
 
 
@@ -228,7 +228,7 @@ def html_lines(lines: Iterable[str]) -> str:
 
 
 def html_heading(kind: str, text: str) -> str:
-    """What it is, and of what."""
+    """HTML of a heading: a kind of thing, and its text."""
     return f"<p><b>{kind}</b> <code>{escape(text)}</code></p>"
 
 

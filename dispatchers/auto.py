@@ -50,7 +50,7 @@ def auto(
     target: str | None = None,
     worth: float = WORTH,
 ) -> Partition:
-    """As few buckets as lose nothing, by the models of kernels; one where one is enough.
+    """Choose as few buckets as lose nothing, by the models of kernels; one where one is enough.
 
     Args:
         mod: the module.

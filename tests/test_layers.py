@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = [
     ["errors"],
-    ["timing", "compare", "lock", "table", "release"],
+    ["timing", "compare", "fork", "lock", "table", "release"],
     ["quota"],
     ["progress"],
     ["busy"],

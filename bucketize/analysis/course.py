@@ -35,10 +35,10 @@ class Course:
     left_s: float | None
     """Until its time was up, when the last row was written; None without a limit."""
     tasks: pd.DataFrame
-    """As `best_schedules`, of the tasks that it has tried, by all rows of the log; with `share`,
-    what the default takes of the time of the defaults of all, the largest first."""
+    """The tasks that it has tried, by all rows of the log, in the columns of `best_schedules`;
+    `share` is what the default takes of the time of the defaults of all, the largest first."""
     clones: pd.DataFrame
-    """As `confirmed`, of the functions that it has tried."""
+    """The functions that it has tried, in the columns of `confirmed`."""
     failures: pd.DataFrame
     """The rows that failed, the last first."""
 

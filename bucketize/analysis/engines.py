@@ -58,7 +58,7 @@ class Engine:
     start: Callable[[Path, int], tuple[Run, str]]
     """From a model and a number of threads to what runs it, and the settings in words."""
     streams: Callable[[Path, int, int], tuple[Sequence[Run], str]] | None = None
-    """The same for so many callers, each with these threads; without it each starts its own."""
+    """What runs it for so many callers, each with these threads; without it each starts its own."""
 
     @property
     def is_installed(self) -> bool:

@@ -22,7 +22,7 @@ TELLING = ("onnxruntime",)
 KERNEL = "_kernel_time"
 """How the names of events end that are kernels."""
 WEIGHTS_APART = "session.optimized_model_external_initializers_file_name"
-"""Of what it writes of the model that is left: one file has no room for more than 2 GB."""
+"""The option for a file of weights beside the optimised model: one file holds 2 GB at most."""
 BLOCKED, FUSED = "_nchwc", "fused "
 """What onnxruntime makes of names: of tensors that convolutions write in blocks of channels, and of
 nodes that an activation went into."""

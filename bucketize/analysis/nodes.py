@@ -44,7 +44,7 @@ class Difference:
     absolute: float = 0.0
     """The largest difference of two elements; infinite where one alone is finite, or NaN."""
     relative: float = 0.0
-    """The same by the other's largest finite magnitude."""
+    """The largest difference of two elements, by the other array's largest finite magnitude."""
     reason: str = ""
     """Why they cannot be subtracted."""
 
@@ -145,7 +145,7 @@ class NodeComparison:
         return next((n for n in bad if not any(map(self.differs, reads(n)))), None)
 
     def bisect(self) -> NodeProto | None:
-        """The same by halving, one tensor in a run; None if all outputs agree.
+        """The first node that differs, by halving, one tensor in a run; None if all outputs agree.
 
         Of the nodes that an output hangs on, what comes before a node that agrees is taken to
         agree. If an input of the node at the end differs for all that, it goes on from there.

@@ -20,11 +20,11 @@ class Window:
     """What the callers of one engine did, all at the same time."""
 
     latencies: tuple[float, ...]
-    """Of each call."""
+    """Seconds of each call."""
     seconds: float
     """From the first call's begin to the last one's end."""
     joules: float | None = None
-    """That the machine took meanwhile, where it is asked."""
+    """Joules that the machine took meanwhile, where it is asked."""
 
     @property
     def per_call_s(self) -> float:

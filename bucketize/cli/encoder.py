@@ -45,7 +45,7 @@ class Texts:
         return f"{self.model} on {self.count} texts as long as those of zoo:traffic/{self.traffic}"
 
     def lengths(self, most: int) -> list[int]:
-        """So many lengths of texts, at most `most` tokens each."""
+        """Lengths of `count` texts, at most `most` tokens each."""
         from bucketize.zoo import traffic
 
         its = traffic(self.traffic).without_times()

@@ -68,7 +68,7 @@ class NamedModel(Model):
     zoo: bool
 
     def sizes(self, given: Mapping[str, Any]) -> Sizes:
-        """As of any model; a symbol that --dim holds to one size may be named, too.
+        """Sizes by symbol; one that `--dim` holds to one size may be named, too.
 
         It is none of the module's any more.
         """
@@ -210,7 +210,7 @@ def packed(model: NamedModel, options: Mapping[str, Any]) -> Module:
 
 
 def dispatched_at(model: NamedModel, options: Mapping[str, Any]) -> Module:
-    """The same where --at is the oracle's alone."""
+    """The dispatched module, where `--at` is for the oracle alone."""
     if options["points"] and options["dispatcher"] != ORACLE:
         raise DispatchError("--at is for -d oracle, which has a clone for each, but it is not used")
     return dispatched(model, options)

@@ -22,6 +22,7 @@ from bucketize.ir import LOOP, STRUCTURAL, Builder, Function, Var
 from bucketize.kernel.emit.expression import DTYPES
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
+from bucketize.lower.by_kernel import OF_ONE_AXIS, RULES
 from bucketize.lower.upper_bound import bound_rows
 from bucketize.onnx.kind import type_name
 from bucketize.onnx.load import OPSETS
@@ -51,7 +52,7 @@ class Operator:
     since: int
     """The first opset in which it is read."""
     dtypes: str
-    """Of its first operand, or of its result if it has none."""
+    """The dtypes of the first operand, or of the result if it has none."""
     runs: str
     """By kernels, or by numpy, and which operators of the IR by numpy."""
     extents: str
@@ -139,12 +140,14 @@ def _dtypes(domain: str, name: str) -> str:
 
 def _runs(ops: Set[Op]) -> str:
     by_kernels = {op for op in ops if op.static is None and (op in STRUCTURAL or _is_native(op))}
-    by_operands = {op for op in ops if op.static is not None and op.extents is None}
+    by_operands = {op for op in ops - RULES.keys() if op.static is not None and op.extents is None}
     by_numpy = {op for op in ops - by_kernels if op.static is None}
     if by_numpy:
         names = ", ".join(sorted(op.name for op in by_numpy))
         return f"kernels, but {names}" if not all(map(_needs_none, by_kernels)) else "numpy"
-    return "kernels; operands of a run: numpy" if by_operands else "kernels"
+    if by_operands:
+        return "kernels; operands of a run: numpy"
+    return "kernels; several axes of a run: numpy" if ops & OF_ONE_AXIS.keys() else "kernels"
 
 
 @functools.cache
@@ -155,6 +158,8 @@ def _is_native(op: Op) -> bool:
     """
     if op.relation is not None:  # of sequences and optional values, which are lists on the host
         return False
+    if op in RULES:
+        return True
     ways = itertools.product(samples(op), (False, True))
     return _needs_none(op) or any(candidates(_workload(*way)) for way in ways)
 

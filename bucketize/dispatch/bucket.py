@@ -78,7 +78,7 @@ def check_intervals(intervals: Any, where: str) -> list[Interval]:
 
 
 def _show_all(intervals: Iterable[Any]) -> str:
-    """As they were given: half-open pairs."""
+    """The text of intervals as they were given: half-open pairs."""
     return ", ".join(map(repr, intervals))
 
 

@@ -52,11 +52,11 @@ class Explanation:
     steps: list[dict[str, Any]] = field(default_factory=list)
     arena_bytes: int = 0
     weight_bytes: int = 0
-    """Of the constants of its kernels, as the model has them."""
+    """Bytes of the constants of its kernels, as the model has them."""
     packed_bytes: int = 0
-    """The same as the kernels want them, each layout once: all that may run in the clone count."""
+    """Bytes of constants as kernels want them, each layout once: of all that the clone may run."""
     all_packed_bytes: int = 0
-    """The same of all that is compiled so far."""
+    """Bytes of constants, laid out, of all that is compiled so far."""
     inside: dict[str, int] = field(default_factory=dict)
     """The sizes by the names that the clone has for them."""
     expected: Callable[[], Sequence[float | None]] = tuple

@@ -19,7 +19,7 @@ UNROLLED = 4  # vectors of a step, so that counting costs nothing
 READ = 16  # those that are read in one
 TURNS = 32  # of two sums that wait for each other
 ROWS, VECTORS, DEPTH = 2, 4, 512
-"""Of a product's tile of few rows, and how deep a piece of A lies near."""
+"""The tile of a product of few rows, and how deep a piece of A lies near."""
 
 
 def multiply(w: Writer, block: ir.Value, /, *, chains: int) -> None:
@@ -91,7 +91,7 @@ def read(w: Writer, block: ir.Value, /) -> None:
 
 
 def tile(w: Writer, block: ir.Value, /, *, prefetches: int) -> None:
-    """As `read`, a tile of a product over its B; its A lies before what it comes to.
+    """Read B in order as a tile of a product over it does; its A lies before what it comes to.
 
     Where it prefetches, it asks for each line of B a page ahead, as a tile that is alone may.
     """

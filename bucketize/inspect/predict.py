@@ -25,7 +25,7 @@ class Expected:
 
     what: KernelCall | Compute
     seconds: float | None
-    """Of one run; None where there is no model, or a run alone tells the sizes."""
+    """Seconds of one run; None where there is no model, or a run alone tells the sizes."""
     times: int = 1
     """How often it is run, in a loop."""
 

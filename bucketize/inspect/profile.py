@@ -56,20 +56,20 @@ class Layer:
     kernel: str
     """The name of its template, or "numpy"."""
     shape: tuple[int, ...] | None
-    """Of the first result."""
+    """The shape of the first result."""
     schedule: str = ""
     why: str = ""
     """Where its implementation comes from: "log" or "default"."""
     flops: int | None = None
-    """Those of matrix products and convolutions; other ops do not count."""
+    """Operations of matrix products and convolutions; other ops do not count."""
     bytes: int | None = None
-    """Those of operands and results, each once; None where no work model tells."""
+    """Bytes of operands and results, each once; None where no work model tells."""
     predicted_s: float | None = None
     """What the model of its template says that it takes; None for numpy."""
     group: int | None = None
-    """That with which it runs in strips."""
+    """The number of the group with which it runs in strips."""
     lines: int | None = None
-    """Of the group's last result, in a strip."""
+    """Lines of the group's last result, in a strip."""
 
 
 # --- timing --------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class Timed:
     sizes: Mapping[str, int]
     shape: tuple[int, ...] | None
     seconds: float
-    """Those of its group, if it has one."""
+    """Seconds of the kernel or op; of its group, if it has one."""
     group: TimedGroup | None = None
 
 
@@ -136,7 +136,7 @@ class _TimedState(RowState):
         return members
 
     def _nothing(self) -> None:
-        """As much around no kernel as `_call` has around one."""
+        """Run no kernel, with as much around it as `_call` has around one."""
         if self.plan.threads == 1:
             self.walk_word[WHAT] = 0
             self.walk(self.places[1])
@@ -222,7 +222,7 @@ Layers: TypeAlias = Sequence[tuple[Timed, ...]]
 
 
 def divided(layers: Layers, alone: Layers) -> Layers:
-    """The same, each of a group with its part of what the group takes: as they take it `alone`."""
+    """Layers, each of a group with its part of what the group takes: as they take it `alone`."""
     medians = [max(statistics.median(t.seconds for t in runs), TICK_S) for runs in alone]
     whole: dict[TimedGroup | None, float] = defaultdict(float)
     for runs, seconds in zip(layers, medians, strict=True):

@@ -30,11 +30,11 @@ class BucketReport:
     clone: str
     requests: int
     mean_s: float | None
-    """Of a request; None if none was timed."""
+    """Mean seconds of a request; None if none was timed."""
     p99_s: float | None
     """What 99 % of them did not exceed."""
     share: float | None
-    """Of the time of all requests."""
+    """The share of the time of all requests."""
     regret: float | None
     """What its kernels are predicted to take more than the best for each size, as a share of these.
     None where no model tells, or the clone is padded."""
@@ -45,7 +45,7 @@ class ServingReport:
     """What the clones of an executable did for its requests; `str` of it is a table."""
 
     buckets: tuple[BucketReport, ...]
-    """Those that had any; what took most time first."""
+    """The buckets that had any requests; what took most time first."""
 
     def __str__(self) -> str:
         requests = sum(b.requests for b in self.buckets)

@@ -27,7 +27,7 @@ and few enough for 16 registers."""
 STEPS = 200_000  # of multiplications: half a millisecond
 SHORT_ROUNDS, LONG_ROUNDS = 50, 7  # of which the best counts: multiplying, moving memory
 LEAST_BYTES, MOST_BYTES = 96 << 20, 768 << 20
-"""Of the triad's arrays: twice the last cache, but no more than a small machine has to spare."""
+"""Bytes of the triad's arrays: twice the last cache, but no more than a small machine can spare."""
 PIECE = 4096  # bytes: parts of threads are multiples, so that no vector is torn
 
 SOURCE = '''"""Vector code written by bucketize.inspect.peak."""

@@ -281,7 +281,7 @@ class IOBinding:
         return [OrtValue(self._results[name]) for name in self._outputs if name in self._results]
 
     def copy_outputs_to_cpu(self) -> list[Value]:
-        """The same as arrays; they are there already."""
+        """The results of the last call as numpy arrays; they are there already."""
         return [value.numpy() for value in self.get_outputs()]
 
     def clear_binding_inputs(self) -> None:

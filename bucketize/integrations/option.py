@@ -101,7 +101,7 @@ class SessionOptions(_Entries):
     log_verbosity_level: int = 0
     logid: str = ""
     sizes: dict[str, int] = field(default_factory=dict, repr=False)
-    """Of free dimensions that were given one, by `dim_param`."""
+    """Sizes of free dimensions that were given one, by `dim_param`."""
 
     add_session_config_entry = _Entries._add_entry
     get_session_config_entry = _Entries._get_entry

@@ -116,9 +116,9 @@ class Predictor:
             if name not in columns:
                 raise unknown_name("column", name, columns)
 
-    def _first(self, error: RequestsError, columns: Mapping[str, Sequence[Any]]) -> BucketizeError:
+    def _first(self, error: RequestsError, columns: Mapping[str, Sequence[Any]]) -> Exception:
         """The error of the first row that has one; the note says which it is."""
-        failed = [(i, e) for i, e in enumerate(error.results) if isinstance(e, BucketizeError)]
+        failed = [(i, e) for i, e in enumerate(error.results) if isinstance(e, Exception)]
         place, first = failed[0]
         name = "" if self.key is None else f", {self.key} {columns[self.key][place]}"
         more = f"; {len(failed) - 1} others of the batch failed" if failed[1:] else ""
@@ -127,9 +127,10 @@ class Predictor:
         return first
 
 
-def alone(error: BucketizeError) -> BucketizeError:
+def alone(error: Exception) -> Exception:
     """The error without which of the requests that shared a call it was."""
-    error.notes = own_notes(error)
+    if isinstance(error, BucketizeError):
+        error.notes = own_notes(error)
     return error
 
 

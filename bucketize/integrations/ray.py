@@ -31,7 +31,7 @@ class Terms:
     """How a replica serves."""
 
     name: str
-    """Of the model."""
+    """The name of the model."""
     trusted: bool
     limit_bytes: int | None
     latency_s: float | None

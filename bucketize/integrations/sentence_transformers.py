@@ -52,7 +52,7 @@ MODES = {
     "mean_sqrt_len_tokens": "mean_sqrt_len",
     "lasttoken": "lasttoken",
 }
-"""As sentence-transformers' files call them."""
+"""Names of poolings in the files of sentence-transformers, and here."""
 
 
 class SentenceTransformer:

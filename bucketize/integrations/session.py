@@ -120,7 +120,7 @@ class InferenceSession:
         input_dict_ort_values: Mapping[str, OrtValue],
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
-        """As `run`, of values and to values.
+        """Compute the outputs, of `OrtValue`s and to `OrtValue`s.
 
         Args:
             output_names: as of `run`.

@@ -129,7 +129,7 @@ class Builder:
 
     body: list[Binding] = field(default_factory=list)
     origin: tuple[str, ...] = ()
-    """That of what is emitted next."""
+    """The origin of what is emitted next."""
 
     def emit(self, op: Op, *args: Atom, **attrs: Any) -> Var:
         """Bind `op(*args)` to a new variable."""

@@ -46,7 +46,7 @@ class Functions(Mapping[str, Function]):
         return {n: f for n, f in self._entries.items() if isinstance(f, Function)}
 
     def updated(self, entries: Mapping[str, Function | Recipe]) -> Functions:
-        """These functions with `entries` put in; recipes stay recipes."""
+        """Functions with `entries` put in; recipes stay recipes."""
         return Functions({**self._entries, **entries})
 
     def mapped(self, transform: Callable[[Function], Function]) -> Functions:

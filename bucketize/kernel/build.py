@@ -21,7 +21,7 @@ from dataclasses import asdict, replace
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
-from threading import Lock, local
+from threading import Lock, RLock, local
 from typing import TYPE_CHECKING, Self
 
 from bucketize.errors import KernelError
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from bucketize.progress import Tell
 
 _built: dict[Path, Kernel] = {}
+_compiling = RLock()
+if hasattr(os, "register_at_fork"):  # LLVM has a lock of its own, which a child would find taken
+    _end = {f"after_in_{process}": _compiling.release for process in ("parent", "child")}
+    os.register_at_fork(before=_compiling.acquire, **_end)
 
 
 def kernel_name(source: str, hint: str, wanted: Processor) -> str:
@@ -219,7 +223,7 @@ def _environment() -> str:
 
 
 def _compile(wanted: Processor, path: Path) -> bytes:
-    with _uncollected():
+    with _compiling, _uncollected():
         text, symbol = generated(path, wanted)
         return compiled(text, symbol, path.stem, wanted)
 

@@ -29,13 +29,13 @@ class CostModel:
     def seconds(
         self, sizes: Mapping[str, int], target: Target, cold_bytes: int = 0, threads: int = 1
     ) -> float:
-        """As `seconds`."""
+        """Seconds at some sizes."""
         return float(self.seconds_at([sizes], target, cold_bytes, threads)[0])
 
     def seconds_at(
         self, points: Sequence[Sizes], target: Target, cold_bytes: int = 0, threads: int = 1
     ) -> Floats:
-        """The same at many sizes: seconds of each, in order."""
+        """Seconds at each of many sizes, in order."""
         its = [self.schedule], Points(points), target, cold_bytes, threads
         return _taken(self.cost, self.work, *its)[:, 0]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
 
+from bucketize.fork import ThreadLock
 from bucketize.machine import elf
 
 MAGIC = b"bucketize object 2\n"  # 2: the digest is of the name, too
 DIGEST = hashlib.sha256().digest_size
 
-_loading = Lock()
+_loading = ThreadLock()
 
 
 @dataclass(frozen=True)

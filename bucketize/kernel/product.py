@@ -21,7 +21,7 @@ class Product:
     a_step: int = 0
     """Bytes from one row of A to the next."""
     a_share: float = 1.0
-    """Of A that is in memory: the windows of an image overlap."""
+    """The share of A that is in memory: the windows of an image overlap."""
     cold_bytes: int = 0
     """What passes through the caches until B is read again."""
 

@@ -47,13 +47,13 @@ class Select:
         return self.implementations[self.index(size)]
 
     def mapped(self, new: Sequence[Implementation]) -> Select:
-        """The same with other implementations; neighbours that are alike become one."""
+        """A choice of other implementations; neighbours that are alike become one."""
         starts = [k for k in range(1, len(new)) if new[k] != new[k - 1]]
         thresholds = tuple(self.thresholds[k - 1] for k in starts)
         return Select((new[0], *(new[k] for k in starts)), thresholds)
 
     def replaced(self, index: int, implementation: Implementation) -> Select:
-        """The same with another implementation at a place."""
+        """The choice with another implementation at a place."""
         each = list(self.implementations)
         each[index] = implementation
         return Select(tuple(each), self.thresholds)

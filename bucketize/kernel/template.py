@@ -139,7 +139,7 @@ Defaults: TypeAlias = Callable[[Workload, TypicalPoints, Target], Sequence[Sched
 
 
 def everywhere(default: Callable[[Workload, Target], Schedule]) -> Defaults:
-    """The same schedule within any box."""
+    """Defaults that give one schedule within any box."""
     return lambda workload, points, target: [default(workload, target)] * len(points.boxes)
 
 
@@ -159,7 +159,7 @@ class Template:
     packing: Callable[[Workload, Schedule, int], Packing | None] = lambda *_: None
     """How the schedule wants constant argument i laid out; None: as it is."""
     cost: Callable[[Workload], Cost] | None = None
-    """What it takes, to rank schedules by and to predict; None: nothing is known of it."""
+    """The cost model, to rank schedules by and to predict; None: nothing is known of it."""
     pitched: Callable[[Workload], frozenset[int]] = lambda _: frozenset()
     """The places of arguments whose shapes may be `Rows` in a launch; -1: that of the result."""
     minimal: bool = False

@@ -20,7 +20,7 @@ SHARES = 0.0, 0.5, 1.0
 LENGTHS = 1, 256
 """The ends of an extent that the types leave open."""
 IMAGES, BATCHES = (64, 1024), (1, 16)
-"""The same of an image's height and width, and of how many images there are."""
+"""The ends of an image's height and width that are left open, and of how many images there are."""
 Box: TypeAlias = tuple[Symbol, ...]
 """Symbols with the bounds of a bucket."""
 

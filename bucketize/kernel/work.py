@@ -26,7 +26,7 @@ class Work:
     moved: Dim
     """Bytes read and written."""
     constant: Dim
-    """Those of them that are of constants."""
+    """Bytes of constants among those moved."""
 
     @property
     def total(self) -> Dim:

@@ -31,7 +31,7 @@ DIM = IntEnum("DIM", "slot axis size first least most step text_at range_at", st
 """What an axis must be: a size, -1 if it is a number, and its bounds. The first of a symbol tells
 its size. The texts are of errors: of what was wanted and what came, and of what is beyond."""
 NODE = IntEnum("NODE", "size bound below other", start=0)
-"""As `program.decision_table` has them."""
+"""A node of a tree of decisions, as `program.decision_table` has it."""
 
 PLAN = IntEnum(
     "PLAN",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bucketize.errors import ProgramError
-from bucketize.ir import Atom, Const, Function, Var
+from bucketize.ir import NO_BUCKET, Atom, Const, Function, Var
 from bucketize.library.block import KIND, UNKNOWN
 from bucketize.op import Array
 from bucketize.program.instruction import (
@@ -233,8 +233,6 @@ class Flow:
         numbers = tuple(frame.sizes[s.name] for s in i.symbols)
         is_extent = all(s.lo == 0 for s in i.symbols)
         text = f"in {i.op}: no extent can be %lld" if is_extent else 0
-        if i.atom.type.dtype != np.int64:
-            raise ProgramError(f"a library reads sizes of int64, not of {i.atom.type} ({i.op})")
         self._step(KIND.read, self._place(frame, i.atom), numbers, len(numbers), text)
 
     def _call(self, i: Call, frame: _Frame) -> None:
@@ -323,8 +321,10 @@ class Flow:
             self._shape(frame, slot, (0, *(d if _is_told(frame, d) else 0 for d in axes)))
         self._mark(end)
 
-    def _refuse(self, _i: Refuse, _frame: _Frame) -> None:
-        self._step(KIND.fail, "the model is not legal at these sizes")
+    def _refuse(self, i: Refuse, _frame: _Frame) -> None:
+        is_uncovered = i.binding.op is NO_BUCKET
+        fault = "no bucket holds" if is_uncovered else "the model is not legal at"
+        self._step(KIND.fail, _escaped(i.binding.attrs.get("reason", f"{fault} these sizes")))
 
     def _learn(self, i: Decide | Branch | Loop, frame: _Frame) -> None:
         """Hold results of which only the run can tell the shapes against their types."""

@@ -239,7 +239,7 @@ def _symbols(its: Layout) -> bytes:
 
 
 Part: TypeAlias = tuple[str, int, int, int, int, int, int, int]
-"""Of the file: name, type, access, place, bytes, link, info, bytes of an entry."""
+"""A section of the file: name, type, access, place, bytes, link, info, bytes of an entry."""
 
 
 def _parts(its: Layout, text: Text, data: ModelData) -> list[Part]:

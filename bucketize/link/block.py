@@ -36,11 +36,11 @@ SHARE = IntEnum(
     "what threads kernels order table stride chunks states apart place lines helpers",
     start=0,
 )
-"""Of a run; `apart` are the bytes between the states of the parts of two threads, `place` the
-address of these words, `lines` that of the addresses of the lines of the helpers that take part."""
+"""A run; `apart` are the bytes between the states of the parts of two threads, `place` the address
+of these words, `lines` that of the addresses of the lines of the helpers that take part."""
 WATCH = IntEnum("WATCH", "what line patience_ns", start=0)
-"""Of a helper, for the same kernel: the first word tells which of the two a block is. A helper has
-two lines of a cache: a CALL, which others write, and the address of the run that it is at."""
+"""A helper of a run, for the same kernel: the first word tells which of the two a block is. A
+helper has two lines of a cache: a CALL, which others write, and the address of its run."""
 CALL = IntEnum("CALL", "run me", start=0)
 """The address of the run that a helper is to take part in, or 0; its number there."""
 

@@ -15,7 +15,8 @@ from bucketize.kernel.object import Kernel
 from bucketize.link.ffi import function_at
 from bucketize.link.plan import Plan
 from bucketize.op import Array
-from bucketize.program.instruction import KernelCall, Lazy, Segment
+from bucketize.program.instruction import KernelCall, Segment
+from bucketize.program.lazy import Lazy
 from bucketize.program.program import Program
 
 CORE = ("fill", "walk", "strip", "rounds", "share")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from functools import cache
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING
 
+from bucketize.fork import ThreadLock
 from bucketize.kernel.build import Building, build
 from bucketize.kernel.object import Kernel
 from bucketize.kernel.template import Launch
@@ -50,7 +50,7 @@ class Linker:
         self._launches: dict[Hashable, Launch] = {}
         self._constants: dict[Hashable, tuple[Array, Array]] = {}
         self._pool = Pool()
-        self._packing = Lock()
+        self._packing = ThreadLock()
 
     def core(self, name: str) -> Kernel:
         return build(core_source(name), name, self._for)
@@ -133,7 +133,7 @@ def link(program: Program) -> Image:
 
 
 def linked(program: Program, building: Building, progress: Tell | None = None) -> Image:
-    """The same, of kernels that are on their way perhaps; weights are packed in the meantime."""
+    """The image of a program, of kernels that may be on their way; weights are packed meanwhile."""
     tell = progress or (lambda *_: None)
     linker, segments = Linker(program), list(program.segments())
     building.want(core_sources(program.threads) | sources(program, segments))

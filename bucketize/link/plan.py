@@ -46,7 +46,7 @@ class Result:
     source: str
     """"own" (kernels write it), or a copy of an "input", a "result", a "constant", of "dims"."""
     index: int
-    """Of the input, result or constant; of dims the word of the table where they begin."""
+    """The number of the input, result or constant; of dims the table's word where they begin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class Plan:
     parts: Array
     tensors: Array
     pointers: Array
-    """Those relative to arena and table first: there are `fixed` of them."""
+    """Rows of pointers, relative to arena and table first: there are `fixed` of them."""
     reports: Array
     groups: Array
     """What may be run in strips: each has a step behind those of the calls."""
@@ -74,7 +74,7 @@ class Plan:
     """Constants that are results."""
     results: tuple[Result, ...]
     kernels: tuple[str, ...]
-    """Of the rows of calls: those that are run at some sizes are behind the others."""
+    """The kernels of the rows of calls: those that are run at some sizes are behind the others."""
     steps: int
     width: int
     """Words of a row; a kernel has one for each thread."""

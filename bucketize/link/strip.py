@@ -23,11 +23,11 @@ from bucketize.types import AnyDim, Dim, Shape, ceil_div, evaluate, maximum, pos
 
 RANK = 4
 SHARE = 0.25
-"""Of the second cache: what a strip moves, beside constants."""
+"""The share of the second cache that a strip may move, beside constants."""
 LEAST = 3  # strips: below that tensors stay in the cache as they are
 COPIED = 4  # bytes, of the words that are copied in a buffer
 CONSTANT = 1.0
-"""Of what a strip moves: the bytes of constants that it may read, too."""
+"""Bytes of constants that a strip may read, too, by those that it moves."""
 MOST = 8  # members of a group: each has a buffer
 SIZE = 256  # of symbols, where tensors are compared
 

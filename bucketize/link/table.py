@@ -24,7 +24,7 @@ def row(words: type[IntEnum], /, **values: T) -> list[T | int]:
 
 
 def block(words: type[IntEnum], /, **values: int) -> Array:
-    """The same, as a block."""
+    """The values of words by their names, as a block of int64; those that are not given are 0."""
     return np.array(row(words, **values), np.int64)
 
 

@@ -208,4 +208,4 @@ AGREEING: Mapping[tuple[str, ...], Check] = {
     ("status", "error_kind"): _same_end,
     ("status", "latency_median_s"): _untimed,
 }
-"""Of columns that say the same in two ways: one of them was damaged."""
+"""Checks of columns that say the same in two ways: one of them was damaged."""

@@ -197,7 +197,7 @@ class Tail:
     templates: Container[str] | None = None
     header: bytes = b""
     end: int = 0
-    """Of the lines that were read, in bytes."""
+    """The end of the lines that were read, in bytes."""
     file: int = 0
     """The inode: one that replaces the log, as `merge` does, is read from its begin."""
 

@@ -27,11 +27,11 @@ class Outcome:
     build: str = ""
     """Whether the kernel was COMPILED or CACHED, if there is one."""
     packed_bytes: int | None = None
-    """Of the constants as the kernel has them laid out."""
+    """Bytes of the constants as the kernel has them laid out."""
     load: float | None = None
-    """Of the machine while it was timed."""
+    """The load of the machine while it was timed."""
     seconds: tuple[float, ...] = ()
-    """Of its turns, one a round: those of a job's implementations are pairs."""
+    """Seconds of its turns, one a round: those of a job's implementations are pairs."""
 
     @property
     def failed(self) -> bool:

@@ -15,7 +15,7 @@ class Arrangement:
     """By default convolutions and pools run in NHWC, and all is fused that a template takes."""
 
     planar: frozenset[int] = frozenset()
-    """Those that stay in NCHW: their places in the body of the simplified function."""
+    """Ops that stay in NCHW: their places in the body of the simplified function."""
     apart: frozenset[int] = frozenset()
     """Ops that join no kernel before them: their places in the body as laid out."""
 

@@ -51,7 +51,7 @@ MAX_MEMBERS = 16
 MAX_INPUTS = 8
 
 Users: TypeAlias = dict[Atom, list[Binding | None]]
-"""Who reads each variable; None stands for the function's caller."""
+"""The readers of each variable; None stands for the function's caller."""
 
 
 def fuse(fn: Function, apart: Set[int] = frozenset()) -> Function:
@@ -107,7 +107,7 @@ class _Uses:
     apart: Set[Binding]
     """What joins no group."""
     barred: set[Binding]
-    """That, and what is in a group already."""
+    """What joins no group, and what is in a group already."""
     taken: set[Binding] = field(default_factory=set)
     answers: dict[Hashable, bool] = field(default_factory=dict)
     """Whether a template takes groups, by their signatures: large graphs repeat themselves."""
@@ -138,12 +138,12 @@ class _Uses:
         return first if first not in self.barred else None
 
     def sorted(self, members: Iterable[Binding]) -> list[Binding]:
-        """They in the order of the function."""
+        """Bindings in the order of the function."""
         return sorted(members, key=self.order.__getitem__)
 
 
 def users_of(fn: Function) -> Users:
-    """Who reads the variables of a function's body."""
+    """The readers of the variables of a function's body."""
     users: Users = {}
     for b in fn.body:
         for atom in used_atoms(b):
@@ -173,7 +173,7 @@ def _grow(anchor: Binding, uses: _Uses) -> list[Binding]:
 def _longest(
     members: list[Binding], near: Callable[[list[Binding]], Iterable[Binding]], uses: _Uses
 ) -> list[Binding]:
-    """As many as a template takes, one of those `near` at a time: the last group that is closed.
+    """The longest group that a template takes, one of those `near` at a time: the last closed one.
 
     Or one and what reads it, if none alone: no kernel stores whether a value is below zero.
     """

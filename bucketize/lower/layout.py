@@ -52,7 +52,7 @@ def to_nhwc(rank: int) -> tuple[int, ...]:
 
 
 def to_nchw(rank: int) -> tuple[int, ...]:
-    """And those back."""
+    """The axes that a transpose from channels last back to NCHW takes."""
     return (0, *range(3, rank), 1, 2)
 
 

@@ -57,11 +57,11 @@ class _Axis(NamedTuple):
     """A transposed convolution along one axis, whose result is blocks of a place of each phase."""
 
     weights: tuple[range, ...]
-    """Those of each phase; none, where the result is 0."""
+    """The places of the weights of each phase; none, where the result is 0."""
     backs: tuple[int, ...]
     """How many blocks before its own the last element lies that a place of each phase meets."""
     dilation: int
-    """Of the convolutions."""
+    """The dilation of the convolutions."""
     whole: int
     """Blocks that the result lacks."""
     behind: Dim
@@ -254,7 +254,7 @@ def _apart(out: Builder, spread: _Spread, result: Shape) -> Atom:
 
 
 def sliced(out: Builder, y: Atom, begin: Shape, extents: Shape, axis: int, stride: int = 1) -> Atom:
-    """So many elements along axes from one on, told as they are wanted."""
+    """Elements along axes from one on, told as they are wanted."""
     ends = [b + (e - 1) * stride + 1 for b, e in zip(begin, extents, strict=True)]
     end = tuple(maximum(e, 0) for e in ends)  # which they are, where any window fits
     axes = tuple(range(axis, axis + len(extents)))

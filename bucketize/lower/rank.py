@@ -35,7 +35,7 @@ LAST = (0, 2, 3, 4, 1)  # [N, D, H, W, C] of [N, C, D, H, W]
 FIRST = (0, 4, 1, 2, 3)  # and back
 MOVING = (transpose, reshape, strided_slice)
 ALONG_DEPTH = {"strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0)}
-"""Of a window of one element, in its plane."""
+"""Attributes of a window of one element, in its plane."""
 PLANES = {max_pool3d: max_pool2d, avg_pool3d: avg_pool2d}
 
 
@@ -149,7 +149,7 @@ def _tall(out: Builder, x: Atom) -> Atom:
 
 
 def _level(out: Builder, tall: Atom, volume: Shape) -> Atom:
-    """The same as a volume [N, C, D, H, W] is folded."""
+    """A tall image of NCHW as a volume [N, C, D, H, W] is folded."""
     last = out.emit(transpose, tall, axes=to_nhwc(4))
     return _folded(out, out.emit(reshape, last, newshape=tuple(volume[a] for a in LAST)))
 
@@ -198,7 +198,7 @@ def _taps(out: Builder, x: Atom, weights: Atom, b: Binding) -> Atom:
 
 
 def _planes(out: Builder, x: Atom, begin: int, count: Dim, stride: int) -> Atom:
-    """So many planes of [N, D, H, W, C], from `begin` on."""
+    """Planes of [N, D, H, W, C], `count` of them from `begin` on."""
     if (begin, count, stride) == (0, x.type.shape[1], 1):
         return x
     return sliced(out, x, (begin,), (count,), 1, stride)

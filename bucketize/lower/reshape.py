@@ -29,7 +29,7 @@ from bucketize.types import ANY, Shape
 
 IMAGES = (conv2d, max_pool2d, avg_pool2d)
 TURNED = (0, 3, 1, 2)
-"""As images are whose channels lay last: those of the phases of a transposed convolution."""
+"""The axes of images whose channels lay last: of the phases of a transposed convolution."""
 
 
 def sink_views(fn: Function) -> Function:
@@ -52,7 +52,7 @@ class _Views:
     made: set[Atom] = field(default_factory=set)
     """Products and convolutions, and what elementwise ops make of them."""
     images: set[Atom] = field(default_factory=set)
-    """Those with a layout: what joins them has to be constant, else it is laid out anew."""
+    """Values with a layout: what joins them has to be constant, else it is laid out anew."""
     views: dict[Atom, _View] = field(default_factory=dict)
     moved: bool = False
 

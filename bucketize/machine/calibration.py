@@ -26,7 +26,7 @@ LOGGER = logging.getLogger("bucketize")
 PROCESSORS = Path("/proc/cpuinfo")
 BOARD = Path("/sys/class/dmi/id")
 TOLD = "sys_vendor", "product_name"
-"""Of a board: clouds name themselves there, and the kind of instance."""
+"""Files that name a board: clouds name themselves there, and the kind of instance."""
 
 
 @dataclass(frozen=True)
@@ -34,20 +34,20 @@ class Calibration:
     """What was measured on a machine."""
 
     machine: str
-    """As the system names it: processor, board, caches and the vectors that may be used."""
+    """The machine, by the system: processor, board, caches and the vectors that may be used."""
     alone: Speed
-    """Of a core when the others idle."""
+    """The speed of a core when the others idle."""
     beside: Speed
-    """Of one when all work."""
+    """The speed of a core when all work."""
     family: str
-    """Of the cores: of `FAMILIES`."""
+    """The family of the cores: of `FAMILIES`."""
     cores: int
     spread: float
     """The largest share by which half of the rounds of a probe were apart: noise."""
     when: str
     """In UTC."""
     refined: Speed | None = None
-    """Of a core alone, as trials of kernels on this machine have it; None: as it was measured."""
+    """The speed of a core alone by trials of kernels on this machine; None: as it was measured."""
 
     @property
     def speed(self) -> Speed:

@@ -34,7 +34,7 @@ def put(path: Path, pieces: Iterable[Piece], mode: int = 0o644) -> None:
 
 
 def open_to_others(path: Path, status: os.stat_result) -> str | None:
-    """Who else may write to `path`, a file or a directory of this status; None if nobody may.
+    """The reason why others may write to `path`, a file or a directory of this status; else None.
 
     In a sticky directory, as /tmp is, nobody moves or removes files of others.
     """

@@ -26,13 +26,13 @@ class Speed:
     fma: float
     """Fused multiply-adds of vectors in a cycle."""
     loads: float
-    """Of vectors from the first cache, in a cycle."""
+    """Loads of vectors from the first cache, in a cycle."""
     latency: float
     """Cycles from a fused multiply-add to the next that needs it."""
     exp: float
     """Cycles of an exponential of a vector, one after the other in a loop."""
     root: float
-    """Those of a square root of a vector."""
+    """Cycles of a square root of a vector."""
     l2: float
     """Bytes in a cycle, read in order from the second cache; and so on."""
     l3: float
@@ -69,8 +69,8 @@ def joined(a: Floats, b: Floats, overlap: Floats | float) -> Floats:
 C = TypeVar("C")
 
 FAMILIES = ("Intel", "AMD")
-"""Of cores; those of no machine that was measured are of the first one. `inspect/cores` tells them
-apart by what a kernel takes."""
+"""Families of cores; those of no machine that was measured are of the first one. `inspect/cores`
+tells them apart by what a kernel takes."""
 
 
 def fitted(kind: Callable[..., C], **constants: tuple[float, ...]) -> Mapping[str, C]:

@@ -115,11 +115,11 @@ class Target:
     l3: int
     processor: Processor
     speed: Speed = TYPICAL
-    """Of a core; as it was measured, where it was."""
+    """The speed of a core; as it was measured, where it was."""
     beside: Speed = TYPICAL
-    """The same while all cores work."""
+    """The speed of a core while all cores work."""
     family: str = FAMILIES[0]
-    """Of its cores, as models of cost have constants for."""
+    """The family of its cores, as models of cost have constants for."""
     in_order: bool = False
     """Whether each element is summed in one order, whatever else a kernel is asked for: what
     `compile` calls `invariant`, and what saved programs call it."""

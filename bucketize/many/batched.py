@@ -17,8 +17,8 @@ from bucketize.op import Array
 from bucketize.types import Sizes, Symbol, Type
 
 GAIN = 0.05
-"""Of the time, that sharing calls has to be expected to save: as much as the median error of
-predictions, 5.2 % on a Zen 3 (docs/figures.md)."""
+"""The share of the time that sharing calls has to be expected to save: as much as the median error
+of predictions, 5.2 % on a Zen 3 (docs/figures.md)."""
 ALL_UP_TO = 8  # rows of a batch, of which each number is tried; then three of four, and so on
 
 EXACT = 1024
@@ -134,7 +134,7 @@ def _cheapest(count: int, sizes: Sequence[int], seconds: Mapping[int, float]) ->
 
 
 def _least(count: int, sizes: Sequence[int], seconds: Mapping[int, float]) -> list[int] | None:
-    """The same, whatever the number of rows: it takes so many steps."""
+    """The sizes of the cheapest calls for any number of rows, in as many steps; None: no calls."""
     least, last = [0.0], [0]
     for n in range(1, count + 1):
         cost, size = min(

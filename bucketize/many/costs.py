@@ -14,8 +14,8 @@ from bucketize.types import Sizes
 
 MOST = 65_536  # that are remembered
 OVERHEAD_S = 1.5e-4
-"""Of a call that rows are put together for, and parted after: of a small encoder 0.09 ms with 4
-rows, 0.11 with 16, 0.23 with 40 (Zen 4)."""
+"""Seconds of a call in which rows are put together and parted after: of a small encoder 0.09 ms
+with 4 rows, 0.11 with 16, 0.23 with 40 (Zen 4)."""
 WAITING = 1.1
 """By how much longer calls take that threads share, where each kernel waits for the last of them:
 1.0 to 1.16 on two busy cores (Zen 4)."""

@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from bucketize.errors import BucketizeError, LateError, ShapeError, warn
+from bucketize.errors import LateError, ShapeError, message_of, warn
 from bucketize.many.plan import IN_REQUEST, CallPlan, PlannedCall
 from bucketize.many.together import Together
 from bucketize.op import Value
@@ -17,8 +17,8 @@ from bucketize.op import Value
 Run: TypeAlias = Callable[[str, list[Value], bool, bool], list[Value]]
 """The results of a routine for inputs in order, whether they are counted as a request's, and
 whether one thread alone computes them."""
-Done: TypeAlias = "list[Value] | BucketizeError"
-"""What a request came to."""
+Done: TypeAlias = "list[Value] | Exception"
+"""What a request came to; one that fails, whatever by, takes no other along."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class _Outcome:
 
     call: PlannedCall
     outs: list[Value] | None
-    """Of its rows; None: its requests were run each as it is."""
+    """Results of its rows; None: its requests were run each as it is."""
     clone: str = ""
     """What served it."""
     seconds: float = 0.0
@@ -49,12 +49,12 @@ class Delivery:
         self._plan, self._together, self._inputs, self._run = plan, together, inputs, run
         self._end = end
         self.shared: dict[int, tuple[str, float]] = {}
-        """Of requests that shared calls what served them, and their part of the seconds: who runs
-        others counts them."""
+        """What served requests that shared calls, and their part of the seconds: who runs others
+        counts them."""
         self._apart: set[int] = set()
         """Requests that were run as they are, since a call that they shared failed."""
         self._results: dict[int, list[Value]] = {}
-        self._errors: dict[int, BucketizeError] = {}
+        self._errors: dict[int, Exception] = {}
 
     def each(self) -> Iterator[tuple[int, Done]]:
         """Each request when the last of its calls is done."""
@@ -89,7 +89,7 @@ class Delivery:
         late = self._late(call)
         if late is not None:
             return _Outcome(call, None, alone=dict.fromkeys(call.requests, late))
-        ours: BucketizeError | None = None
+        ours: Exception | None = None
         if call.rows and self._together is not None:
             try:
                 arguments = self._together.arguments(call.rows, self._inputs)
@@ -97,14 +97,15 @@ class Delivery:
                 outs = self._run(self._together.function, arguments, False, self._plan.lanes > 1)
                 taken = time.perf_counter() - begin
                 return _Outcome(call, outs, self._together.clone(arguments), taken)
-            except BucketizeError as e:
-                ours = e
             except MemoryError:
                 ours = ShapeError(f"no memory to put {len(call.rows)} rows together")
+            except Exception as e:
+                ours = e
         alone = {i: self._alone(i) for i in call.requests}
-        if ours is not None and not any(isinstance(a, BucketizeError) for a in alone.values()):
+        if ours is not None and not any(isinstance(a, Exception) for a in alone.values()):
             warn(
-                f"a call of {len(call.requests)} requests failed, none of which fails alone: {ours}"
+                f"a call of {len(call.requests)} requests failed, none of which fails alone: "
+                f"{message_of(ours)}"
             )
         return _Outcome(call, None, alone=alone)
 
@@ -123,7 +124,7 @@ class Delivery:
     def _alone(self, request: int) -> Done:
         try:
             return self._run("main", self._inputs[request], True, self._plan.lanes > 1)
-        except BucketizeError as e:
+        except Exception as e:
             e.add_note(f"{IN_REQUEST}{request}")
             return e
 
@@ -133,8 +134,9 @@ class Delivery:
             whole = {i: self._results.pop(i) for i in apart & self._results.keys()}
             try:
                 self._together.deal(outcome.call.rows, outcome.outs, self._inputs, self._results)
-            except MemoryError:
-                error = ShapeError("no memory for the results of requests that share a call")
+            except Exception as e:
+                no_memory = ShapeError("no memory for the results of requests that share a call")
+                error = no_memory if isinstance(e, MemoryError) else e
                 self._errors |= dict.fromkeys(outcome.call.requests, error)
             self._results |= whole
             for i in {*outcome.call.requests} - apart:
@@ -143,7 +145,7 @@ class Delivery:
         self._apart |= outcome.alone.keys()
         for i, done in outcome.alone.items():
             self.shared.pop(i, None)
-            if isinstance(done, BucketizeError):
+            if isinstance(done, Exception):
                 self._errors[i] = done
             else:
                 self._results[i] = done

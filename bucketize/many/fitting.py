@@ -23,12 +23,12 @@ class Fitting:
     """How requests share calls, if they do."""
     params: tuple[Var, ...]
     memory: Callable[[str, Sizes], Memory]
-    """Of a call of a function."""
+    """The memory of a call of a function, at sizes."""
     inputs: Mapping[int, list[Value]]
     most: int
 
     def fitted(self, plan: CallPlan) -> CallPlan:
-        """The same plan, its calls cut to fit, and an error for each request that nothing fits."""
+        """The plan, its calls cut to fit, and an error for each request that nothing fits."""
         calls: list[PlannedCall] = []
         errors: dict[int, BucketizeError] = {}
         most = self.most // plan.lanes

@@ -14,11 +14,11 @@ class CallLimits:
     """Limits of one list of requests; None: there is none."""
 
     tokens: int | None = None
-    """Of rows that share a packed call; None: as many as the models of kernels say."""
+    """Tokens of rows that share a packed call; None: as many as the models of kernels say."""
     bytes: int | None = None
-    """Of calls that run at once, beside weights, requests and results that are ready."""
+    """Bytes of calls that run at once, beside weights, requests and results that are ready."""
     first_s: float | None = None
-    """Of a call that requests share, by the models: so soon the first results are there."""
+    """Seconds of a call that requests share, by the models: so soon the first results are there."""
     all_s: float | None = None
     """From when the list is given: no call begins that is expected to end later."""
 

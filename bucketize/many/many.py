@@ -17,7 +17,14 @@ import numpy as np
 
 from bucketize.call import arrange_inputs, bind_shapes, shapes_of
 from bucketize.dispatch.tree import original_of
-from bucketize.errors import ArgumentError, BucketizeError, CompileError, RaggedError, RequestsError
+from bucketize.errors import (
+    ArgumentError,
+    BucketizeError,
+    CompileError,
+    RaggedError,
+    RequestsError,
+    message_of,
+)
 from bucketize.ir import Module, Var
 from bucketize.machine.target import cores
 from bucketize.many.batched import GAIN, Batched
@@ -59,12 +66,12 @@ class Many:
 
     params: tuple[Var, ...]
     ways: Sequence[Way]
-    """Of which the first is taken, unless the models say that another takes less; the last is that
-    of a request without others."""
+    """Ways to run requests: the first is taken, unless the models say that another takes less; the
+    last is that of a request without others."""
     costs: Costs
     run: Run
     memory: Callable[[str, Sizes], Memory]
-    """Of a call of a function."""
+    """The memory of a call of a function, at sizes."""
     count: Count
     """Told of requests that shared calls."""
 
@@ -80,7 +87,7 @@ class Many:
         every = listed(requests)
         done = dict(self.delivered(every, limits))
         ordered = [done[i] for i in range(len(every))]
-        errors = {i: each for i, each in done.items() if isinstance(each, BucketizeError)}
+        errors = {i: each for i, each in done.items() if isinstance(each, Exception)}
         if errors:
             raise RequestsError(_summary(errors, len(every)), ordered)
         return ordered  # type: ignore[return-value]  # none failed
@@ -178,7 +185,7 @@ class Many:
             yield CallPlan(tuple(calls), {}, count)
 
     def _expected(self, plan: CallPlan, inputs: Inputs) -> CallPlan:
-        """The same calls with what each is expected to take."""
+        """The plan with what each call is expected to take."""
         alone = [call.requests[0] for call in plan.calls if call.seconds is None]
         seconds = self._alone_s(alone, inputs, plan.lanes)
         calls = tuple(
@@ -264,8 +271,8 @@ def _ways(
     return [Way(packed), usual]
 
 
-def _summary(errors: Mapping[int, BucketizeError], count: int) -> str:
-    each = [f"request {i}: {errors[i].message}" for i in sorted(errors)[:SHOWN]]
+def _summary(errors: Mapping[int, Exception], count: int) -> str:
+    each = [f"request {i}: {message_of(errors[i])}" for i in sorted(errors)[:SHOWN]]
     more = ["..."] if len(errors) > SHOWN else []
     return f"{len(errors)} of {count} requests failed: {'; '.join([*each, *more])}"
 

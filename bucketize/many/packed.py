@@ -35,7 +35,7 @@ class Packed(Together):
     """The packed form of `main`."""
 
     symbols: frozenset[str]
-    """Of what the packed form takes."""
+    """The symbols of what the packed form takes."""
     leaves_out: bool
     """Whether results may be 0 at tokens that are hidden, in place of what nobody asked for."""
 

@@ -31,12 +31,12 @@ class PlannedCall:
     """A call, and what shares it."""
 
     rows: tuple[Row, ...]
-    """Of requests that share it; none of one that is run as it is."""
+    """Rows of requests that share it; none of one that is run as it is."""
     requests: tuple[int, ...]
     why: str
     """How rows share it, or why they do not."""
     seconds: float | None = None
-    """What it is expected to take; None: no model was asked."""
+    """Seconds that it is expected to take; None: no model was asked."""
 
     @property
     def tokens(self) -> int:
@@ -84,6 +84,7 @@ def makespan(seconds: Sequence[float], lanes: int) -> float:
     return max(ends)
 
 
-def own_notes(error: BucketizeError) -> tuple[str, ...]:
+def own_notes(error: Exception) -> tuple[str, ...]:
     """What an error notes, without which of the requests that shared a call it was."""
-    return tuple(note for note in error.notes if not note.startswith(IN_REQUEST))
+    notes = error.notes if isinstance(error, BucketizeError) else ()
+    return tuple(note for note in notes if not note.startswith(IN_REQUEST))

@@ -62,7 +62,7 @@ class RowAxis:
 
 
 NOWHERE = RowAxis(-1)
-"""Of an input that the function does not take."""
+"""The axis of an input that the function does not take."""
 
 
 @dataclass(frozen=True, eq=False)

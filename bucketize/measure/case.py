@@ -40,7 +40,7 @@ class KernelCase:
     pool: Pool = field(default_factory=Pool)
     """Where these lie, as in an executable."""
     fresh_bytes: int = 0
-    """Of its own arrays; the others it has from cases of the same workload."""
+    """Bytes of its own arrays; the others it has from cases of the same workload."""
 
     def laid_out(self, place: int, key: str, pack: Callable[[], Array | None]) -> Array:
         """A constant in a layout that `pack` makes."""
@@ -51,7 +51,7 @@ class KernelCase:
         return self.layouts[place, key]
 
     def ring(self, place: int, like: Array, turns: int) -> Sequence[Array]:
-        """So many arrays in place of a constant in some layout, all in memory of their own.
+        """Arrays in place of a constant in some layout, `turns` of them, each in memory of its own.
 
         Which floats they hold changes no timing; all layouts share them. Integers that nobody laid
         out may be indices, and stay what they are.

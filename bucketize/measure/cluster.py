@@ -149,7 +149,7 @@ class Cluster:
     def measured(
         self, jobs: Sequence[Job], is_late: Callable[[], bool] = never
     ) -> Iterator[tuple[int, list[Outcome]]]:
-        """As they come: the number of a job, and its outcomes; none if it was lost.
+        """The number of a job and its outcomes, as they come; no outcomes if it was lost.
 
         When it is late no job begins; those that have begun are finished.
         """

@@ -45,7 +45,9 @@ Bounds: TypeAlias = Mapping[str, Range]
 OPEN: tuple[int, int | None] = (0, None)
 """The bounds of a symbol that nobody gave any: a batch or a past may be empty."""
 TRIED = 1 << 12
-"""Sizes of a symbol, until one is found that the model takes: images of the largest windows."""
+"""Sizes of a symbol, until one is found that the model takes: images of the largest windows.
+
+Beyond, the symbol begins at its first size, or 1, and calls are told which op refuses theirs."""
 BOUNDS = "bucketize.bounds"  # in a model's metadata: {"N": [1, 32]}, inclusive, as JSON
 
 
@@ -65,7 +67,8 @@ def from_onnx(
         model: a path, bytes, or a ModelProto.
         bounds: inclusive, by symbol: `{"N": (1, 32)}`; None as the upper one is no bound, and
             `(8, 512, 8)` are multiples of 8. They go before those that `to_onnx` left in the model;
-            a symbol without any begins at 0, or at the first size that the model's windows take.
+            a symbol without any begins at 0, or at the first of 4,096 sizes that the model's
+            windows take; if none is, calls are refused by the op that does not take theirs.
         precision: of convolutions: "exact" keeps to kernels that add up the products of the
             definition.
         weights: of products where a factor is a known matrix: "bfloat16" and "int8" round it, and

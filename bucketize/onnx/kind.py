@@ -17,7 +17,7 @@ def data_type(dtype: str | np.dtype[Any]) -> int:
 
 
 def type_name(type_: Type) -> str:
-    """As the schemas of operators have it: `seq(tensor(float))`."""
+    """The name of a type in the schemas of operators: `seq(tensor(float))`."""
     if isinstance(type_, SequenceType):
         return f"seq({type_name(type_.element)})"
     if isinstance(type_, OptionalType):

@@ -58,11 +58,11 @@ class Node:
     outputs: int
     builder: Builder
     precision: str
-    """That of convolutions."""
+    """The precision of convolutions."""
     weights: str = "float32"
     """The format of the matrices that products know."""
     rank: int | None = None
-    """That of the first output, if the model declares it."""
+    """The rank of the first output, if the model declares it."""
     named: int = 1
     """How many of the outputs have a name; one without is left out."""
     scaled: dict[Atom, Scaled] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class Node:
         return out
 
     def emit_dynamic_all(self, op: Op, *args: Atom, **attrs: Any) -> tuple[Var, ...]:
-        """The same for an op of several results."""
+        """Bind a `dyn` op of several results, or its static twin where it reads constants."""
         read = [a for i, a in enumerate(args) if i in op.reads]
         ranked = all(a.type.is_tensor for a in args)
         if ranked and op.static is not None and all(isinstance(a, Const) for a in read):

@@ -39,7 +39,7 @@ from bucketize.types import ANY, TensorType, Type, UnrankedType
 LIKELY_RANK = 8
 """The axes up to which a node is asked whether it takes so many."""
 MOST_RANK = 64
-"""And up to which, if it takes none of these: numpy has no more."""
+"""The axes up to which it is asked if it takes none of these: numpy has no more."""
 TOLD = 3
 """Reasons, of those for which it takes none."""
 

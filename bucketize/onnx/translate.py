@@ -91,7 +91,7 @@ class Translation:
     count: Iterator[int] = field(default_factory=itertools.count)
     """Counts the calls of functions."""
     ranks: dict[str, int] = field(default_factory=dict)
-    """Of values, as far as the model declares them."""
+    """The ranks of values, as far as the model declares them."""
     scaled: dict[Atom, Scaled] = field(default_factory=dict)
     """What floats were integers before."""
     turned: dict[tuple[Const, tuple[int, ...]], Const] = field(default_factory=dict)

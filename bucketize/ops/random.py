@@ -21,7 +21,7 @@ __all__ = ["normal_like", "uniform_like"]
     'int64[M, 2] {mean=2.0, scale=0.5, seed=4, dtype="float64"}',
 )
 def normal_like(x: Array, *, mean: float = 0.0, scale: float = 1.0, seed: int, dtype: str) -> Array:
-    """As many numbers as `x` has, of a normal distribution (ONNX RandomNormalLike)."""
+    """Numbers of a normal distribution, as many as `x` has (ONNX RandomNormalLike)."""
     drawn = np.asarray(np.random.RandomState(seed).randn(*x.shape))
     with np.errstate(over="ignore"):
         return (drawn * scale + mean).astype(dtype)
@@ -35,7 +35,7 @@ def normal_like(x: Array, *, mean: float = 0.0, scale: float = 1.0, seed: int, d
     'int64[M, 2] {low=2.0, high=2.5, seed=4, dtype="float16"}',
 )
 def uniform_like(x: Array, *, low: float = 0.0, high: float = 1.0, seed: int, dtype: str) -> Array:
-    """As many numbers as `x` has, from `low` up to below `high` (ONNX RandomUniformLike)."""
+    """Numbers from `low` up to below `high`, as many as `x` has (ONNX RandomUniformLike)."""
     drawn = np.asarray(np.random.RandomState(seed).rand(*x.shape))
     with np.errstate(over="ignore"):
         numbers = (drawn * (high - low) + low).astype(dtype)

@@ -38,7 +38,7 @@ class Format:
     """A format of weights: floats of fewer bits, or multiples of a step for each column."""
 
     dtype: DType
-    """Of an element in memory."""
+    """The dtype of an element in memory."""
     held: Callable[[Array], Array | tuple[Array, Array]]
     """The elements of a stack of matrices, and their steps, if they have such."""
     stepped: bool = False

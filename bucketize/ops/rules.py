@@ -163,8 +163,9 @@ def _clamped(index: Dim, size: Dim, lo: Dim, hi: Dim) -> Dim:
         index = index + size
         if same(index, hi):  # and no less than lo
             return hi
-    elif not at_least(index, 0):
-        return ANY
+    elif not at_least(index, 0):  # a run tells from which end it counts
+        near = minimum(maximum(index, -1 - size), size)
+        index = near - size * minimum(maximum(near, -1), 0)
     return minimum(maximum(index, lo), hi)
 
 

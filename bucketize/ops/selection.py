@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from bucketize.op import FREE, Array, Attrs, Fill, Op, op
 from bucketize.ops.rules import check_axes, int64, unsafe
 from bucketize.types import ANY, Dim, Shape, Type, meet, minimum
 
-__all__ = ["compress", "kept_boxes", "non_max_suppression", "nonzero", "nonzero_rows", "unique"]
+__all__ = ["compress", "kept_boxes", "non_max_suppression", "nonzero", "nonzero_rows"]
+__all__ += ["row_order", "unique"]
 
 DType = np.dtype[Any]
 Shapes = tuple[Shape, ...]
@@ -108,6 +110,28 @@ def unique(x: Array, *, axis: int, sorted: bool = True) -> tuple[Array, ...]:
         parts, first, counts = parts.take(order, axis), first[order], counts[order]
         which = np.argsort(order)[which]
     return parts, *(k.reshape(-1).astype(np.int64) for k in (first, which, counts))
+
+
+@op(
+    results=2,
+    shape=lambda x: ((x[0],),) * 2,
+    dtype=lambda _: (np.dtype(np.int64),) * 2,
+    padding=unsafe,
+    example="int64[N] in [0, 3); float32[N, 2, C] in [0, 2); bool[N, 2]",
+)
+def row_order(x: Array) -> tuple[Array, Array]:
+    """The order of rows by their elements, equal ones as they come, and where others begin in it.
+
+    NaN is greater than every number; it equals itself among scalars, not in rows (`numpy.unique`).
+    """
+    rows = x.reshape(len(x), math.prod(x.shape[1:]))
+    order = np.lexsort(rows.T[::-1]) if rows.size else np.arange(len(x))
+    behind, before = rows[order[1:]], rows[order[:-1]]
+    differs = behind != before
+    if x.ndim == 1:
+        differs &= (behind == behind) | (before == before)  # noqa: PLR0124  all but NaN
+    differs = differs.any(1)
+    return order, np.concatenate([np.ones(min(len(x), 1), np.int64), differs])
 
 
 # --- boxes ---------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ class Latency:
     """The mean by that of the optimised module, in the same rounds; above 1 it is slower."""
     ratio_low: float
     ratio_high: float
-    """Of all passes the least and the greatest."""
+    """The least and the greatest ratio of all passes."""
 
     @property
     def requests_s(self) -> float:
@@ -70,7 +70,7 @@ class Optimized:
     partition: Partition | None
     """None where all requests have one size: it has a static clone."""
     latencies: tuple[Latency, ...]
-    """Of the optimised module, the untuned one, and of onnxruntime where it is installed."""
+    """Latencies of the optimised module, the untuned one, and onnxruntime where it is installed."""
     tuned: str
     """What tuning did, in a sentence."""
     promise: float

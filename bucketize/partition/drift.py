@@ -22,7 +22,7 @@ class Drift:
     """A traffic beside the one that buckets were chosen by."""
 
     changes: tuple[SizeChange, ...]
-    """Of each symbol, beyond chance or not."""
+    """The change of each symbol's sizes, beyond chance or not."""
     now: Frontier
     """What the clones come to on the traffic."""
     best: Partition

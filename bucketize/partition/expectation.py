@@ -30,11 +30,11 @@ class Expectation:
     """What clones of boxes take at points, a row for each box, and what their kernels are."""
 
     seconds: Floats
-    """Of one call at each point by the clone of each box."""
+    """Seconds of one call at each point by the clone of each box."""
     least: Floats
     """At each point, by the best of all the kernels that any box would choose."""
     kernels: Sequence[frozenset[int]]
-    """Of each box, by their place in `every`."""
+    """The kernels of each box, by their place in `every`."""
     every: Sequence[tuple[Workload, Implementation]]
 
 

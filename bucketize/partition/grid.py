@@ -38,11 +38,11 @@ class SizeSample:
 
     points: Sequence[Sizes]
     shares: Floats
-    """Of the requests, together 1."""
+    """Shares of the requests, together 1."""
     least: Floats
     """Seconds of each, by the best kernels."""
     weights: Floats
-    """Of a second at each point in the mean."""
+    """The weight of a second at each point in the mean."""
 
     def value(self, seconds: Floats, objective: str) -> float:
         """What seconds at the points come to."""

@@ -13,6 +13,7 @@ import numpy as np
 from bucketize.dispatch.tree import is_dispatched, name_dims
 from bucketize.errors import (
     ArgumentError,
+    BucketizeError,
     DispatchError,
     ShapeError,
     UnboundedError,
@@ -20,7 +21,7 @@ from bucketize.errors import (
     warn,
 )
 from bucketize.inspect.calibrate import calibrated
-from bucketize.ir import Function, Module, check_module
+from bucketize.ir import Function, Module, check_module, specialise
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.typical import LENGTHS, Box, between, open_ends
 from bucketize.kernel.workload import Workload
@@ -46,11 +47,11 @@ from bucketize.traffic.value import Traffic
 from bucketize.types import Sizes, Symbol
 
 WORTH = 0.01
-"""Of the expected time, what each further clone has to save: below it are models and machines, and
-it would have to be compiled, tuned and kept."""
+"""The share of the expected time that each further clone has to save: below it are models and
+machines, and it would have to be compiled, tuned and kept."""
 BUDGET = 8
 SIZES = {1: 64, 2: 12, 3: 6}
-"""Of each symbol, geometrically, where no traffic is known; by how many symbols there are."""
+"""Sizes of each symbol, geometrically, where no traffic is known; by how many symbols there are."""
 DRAWN = 256
 """Sizes of more symbols together."""
 TURNS = 4
@@ -133,7 +134,7 @@ class Question:
     calls: Mapping[Workload, int]
     sample: SizeSample
     single: Expectation
-    """Of the clone of all sizes, and of those of a single size for each point."""
+    """What the clone of all sizes takes, and those of a single size for each point."""
     requests: float
     objective: str
     expect: Expect
@@ -274,8 +275,21 @@ def requests_of(fn: Function, traffic: Traffic) -> Traffic:
     for name in (name for name in own if name not in lacking):
         for size in traffic.histogram(name):
             if not own[name].holds(size):
-                raise ShapeError(f"traffic: {name}={size} is out of its bounds {own[name].range}")
+                raise _out_of_bounds(fn, own[name], size)
     return _in_turns(traffic, list(lacking.values())) if lacking else traffic.without_times()
+
+
+def _out_of_bounds(fn: Function, symbol: Symbol, size: int) -> ShapeError:
+    """The error of a size, with what refuses it if the bounds follow from an op."""
+    name = symbol.name
+    error = ShapeError(f"traffic: {name}={size} is out of its bounds {symbol.range}")
+    try:
+        specialise(fn, {name: size})
+    except BucketizeError as e:
+        error.add_note(f"the model takes no other: at {name}={size} {e.message}")
+        for note in e.notes:
+            error.add_note(note)
+    return error
 
 
 def _unbounded(names: Sequence[str], traffic: Traffic) -> UnboundedError:

@@ -128,5 +128,5 @@ def _splits(cell: Cell, count: int) -> Iterator[tuple[tuple[int, Cell], tuple[in
 
 
 def _cheaper(one: Cover, other: Cover) -> Cover:
-    """The other if it is, beyond rounding; more cells need not be better."""
+    """The cheaper of two covers, beyond rounding, else `one`; more cells need not be better."""
     return other if other.cost < one.cost * (1 - ROUNDING) else one

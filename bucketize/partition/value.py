@@ -23,7 +23,7 @@ class Frontier:
 
     buckets: tuple[Bucket, ...]
     seconds: float
-    """Of the kernels of a call in the mean, by the models."""
+    """Seconds of the kernels of a call in the mean, by the models."""
     p99_s: float
     """What 99 % of the calls do not exceed."""
     worst: float
@@ -31,7 +31,7 @@ class Frontier:
     kernels: int
     """Distinct ones of all clones: what is compiled."""
     weight_bytes: int
-    """Of the weights, each in every layout that a kernel reads."""
+    """Bytes of the weights, each in every layout that a kernel reads."""
 
     @property
     def clones(self) -> int:

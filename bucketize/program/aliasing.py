@@ -41,7 +41,7 @@ class Location:
     """Where a tensor lies."""
 
     root: Atom
-    """Whose memory it is in."""
+    """The tensor in whose memory it is."""
     offset: Dim = 0
     """Elements before it there."""
     pitch: Dim | None = None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from threading import RLock
 
 from bucketize.errors import TypeRelError
+from bucketize.fork import ThreadLock
 from bucketize.ir import (
     CALL,
     FUSED,
@@ -30,6 +29,7 @@ from bucketize.ir import (
     illegal,
     rounds_of,
 )
+from bucketize.lower.by_kernel import by_kernels
 from bucketize.op import Movement
 from bucketize.ops.dim import from_dims
 from bucketize.program.decision_table import Tree, tree_of
@@ -68,7 +68,7 @@ class _Typed:
 
     @property
     def atoms(self) -> set[Atom]:
-        """What it reads."""
+        """The atoms that the binding reads, the numbers of its sizes included."""
         return used_atoms(self.binding) | {read.atom for read in self.reads}
 
 
@@ -85,7 +85,7 @@ class Cutter:
     unnamed: list[Function] = field(default_factory=list)
     trees: dict[Binding, Tree | None] = field(default_factory=dict)
     tests: dict[Atom, Binding] = field(default_factory=dict)
-    cutting: AbstractContextManager[object] = field(default_factory=RLock)
+    cutting: ThreadLock = field(default_factory=ThreadLock)
 
     def code(self, fn: Function, outer: Mapping[Atom, Atom]) -> Code:
         """The code of a function, or of a block that sees the variables of `outer`."""
@@ -124,17 +124,34 @@ class Cutter:
 
     def _named_sizes(self, fn: Function, env: Env) -> list[_Typed]:
         """The bindings, typed anew with a symbol for each extent that is known only when made."""
-        typed, reads = [], dict[tuple[Atom, int], ReadSizes]()
-        for b in fn.body:
-            if not env and not any(map(_has_unknown, b.outs)):
+        typed: list[_Typed] = []
+        self._name(fn.body, env, typed, {})
+        return typed
+
+    def _name(
+        self,
+        body: Sequence[Binding],
+        env: Env,
+        typed: list[_Typed],
+        reads: dict[tuple[Atom, int], ReadSizes],
+    ) -> None:
+        """Add bindings to those that are typed, and what they have become to `env`."""
+        for b in body:
+            if not env and b.op.static is None and not any(map(_has_unknown, b.outs)):
                 typed.append(_Typed(b, False))  # nothing before it changed: neither does it
                 continue
             rebuilt = _made_again(b, env)
-            if rebuilt is not None:
-                step = self._read_before(rebuilt, reads) or self._named_after(rebuilt)
-                env.update(zip(b.outs, step.binding.outs, strict=True))
-                typed.append(step)
-        return typed
+            if rebuilt is None:
+                continue
+            step = self._read_before(rebuilt, reads)
+            native = by_kernels(rebuilt) if step is None else None
+            if native is not None:
+                self._name(native.body, env, typed, reads)
+                env.update(zip(b.outs, (env.get(r, r) for r in native.results), strict=True))
+                continue
+            step = step or self._named_after(rebuilt)
+            env.update(zip(b.outs, step.binding.outs, strict=True))
+            typed.append(step)
 
     def _named_after(self, b: Binding) -> _Typed:
         """The binding; extents that it makes known get names."""
@@ -153,7 +170,7 @@ class Cutter:
             type_, least = types[place], 0 if place == b.op.extents else LEAST
             count, value = product(type_.shape), type_.value
             if value is None or ANY in value:
-                if not isinstance(count, int) or type_.dtype.kind != "i":
+                if not isinstance(count, int) or type_.dtype != "int64":
                     return None
                 key = (b.args[place], least)
                 reads[key] = before.get(key) or self._read(b, b.args[place], count, least)

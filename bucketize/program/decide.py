@@ -16,6 +16,7 @@ from bucketize.errors import (
     TypeRelError,
     warn,
 )
+from bucketize.fork import ThreadLock
 from bucketize.ir import (
     CALL,
     IF,
@@ -90,8 +91,10 @@ class _Decider:
     sources: dict[str, str]
     together: bool = False
     families: dict[object, Family | None] = field(default_factory=dict)
+    founding: ThreadLock = field(default_factory=ThreadLock)
+    """Of who makes a family: threads decide several functions at once, and one family for all."""
     names: dict[str, str] = field(default_factory=dict)
-    """Of the kernels, by source: that of two templates which write the same is the first one's."""
+    """Names of the kernels, by source: of two templates that write the same, the first one's."""
     workloads: dict[Hashable, Workload] = field(default_factory=dict)
     """By signature: what a large graph repeats is looked into once."""
     able: dict[Workload, Sequence[Template]] = field(default_factory=dict)
@@ -146,8 +149,9 @@ class _Decider:
         if shared is None:
             return None
         key, function = shared
-        if key not in self.families:
-            self.families[key] = self._new_family(function(), self._peers.get(key, ()))
+        with self.founding:
+            if key not in self.families:
+                self.families[key] = self._new_family(function(), self._peers.get(key, ()))
         return self.families[key]
 
     @cached_property
@@ -218,7 +222,7 @@ class _Decider:
         return default, DEFAULT
 
     def implement(self, call: KernelCall, select: Select, why: str) -> KernelCall:
-        """The same call with other implementations."""
+        """The kernel call with other implementations."""
         return self._implemented(call.binding, call.workload, call.args, select, why)
 
     def _implemented(
@@ -261,11 +265,11 @@ class _Decider:
         except BucketizeError as e:
             e.add_note(f"in the kernel of {workload.key} under {implementation}")
             raise
-        name = self.names.get(source)
-        if name is None:
-            name = self.names[source] = kernel_name(source, template.name, self.target.processor)
+        if source not in self.names:
+            name = kernel_name(source, template.name, self.target.processor)
             self.sources[name] = source
-        return name
+            self.names.setdefault(source, name)
+        return self.names[source]
 
 
 def check_words(workload: Workload) -> None:
@@ -288,7 +292,7 @@ def completed(
 def _completed(
     implementation: Implementation, workload: Workload, able: Sequence[Template], target: Target
 ) -> Implementation | None:
-    """One of them; without a name, as before templates were logged, the default template's."""
+    """The implementation, completed; without a name, of logs of old, the default template's."""
     for template in able:
         if implementation.template in (template.name, ""):
             whole = {**template.default(workload, target), **implementation.schedule}

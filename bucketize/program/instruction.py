@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
-from threading import RLock
-from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
 from bucketize.ir import Atom, Binding, Const, Function, Var, mentioned
 from bucketize.ir.relation import relations
@@ -21,13 +20,12 @@ from bucketize.kernel.workload import Workload
 from bucketize.ops import from_dims
 from bucketize.program.aliasing import Able, Location, Places
 from bucketize.program.decision_table import Nodes
-from bucketize.types import AnyDim, Assumption, Dim, Sizes, Symbol, Type, evaluate, symbols
+from bucketize.program.lazy import Lazy
+from bucketize.types import AnyDim, Assumption, Dim, Sizes, Symbol, Type, evaluate, product, symbols
 
 UNNAMED = "any"
 """How symbols begin that stand for extents of no name, which only a run can tell: `any1`."""
 
-K = TypeVar("K")
-V = TypeVar("V")
 LOGGED, AGREED, DEFAULT = "log", "default (log)", "default"
 """Where an implementation comes from: the log, the log that found the default best, no trial."""
 
@@ -49,7 +47,7 @@ class KernelCall:
     pitched: frozenset[int] = frozenset()
     """Which arguments may lie in rows that are apart: see `Template.pitched`."""
     larger: tuple[tuple[int, KernelCall], ...] = ()
-    """The same call by other kernels: each from a size of the workload on, rising."""
+    """The call by other kernels: each from a size of the workload on, rising."""
 
     def __str__(self) -> str:
         others = (f"  from {least}: {call}" for least, call in self.larger)
@@ -81,7 +79,7 @@ class Segment:
 
     fn: Function
     every: tuple[KernelCall, ...]
-    """Those included whose results are there without them."""
+    """All kernel calls, those included whose results are there without them."""
     like: Segment | None = None
     """One of the same function, which has what follows from that alone."""
 
@@ -100,7 +98,7 @@ class Segment:
 
     @cached_property
     def rows(self) -> tuple[KernelCall, ...]:
-        """The same, and behind them what may run in the stead of one."""
+        """The kernel calls that run, and behind them what may run in the stead of one."""
         return (*self.calls, *(other for call in self.calls for _, other in call.larger))
 
     @cached_property
@@ -229,7 +227,13 @@ class ReadSizes(Instruction, name="read_sizes", text="read {symbols} of {atom} f
     atom: Atom
     symbols: tuple[Symbol, ...]
     op: str
-    """Whose numbers they are."""
+    """The op whose numbers they are."""
+
+    def check(self) -> None:
+        """What a file told is read as words of 64 bits, as many as there are symbols."""
+        type_ = self.atom.type
+        if type_.dtype != "int64" or product(type_.shape) != len(self.symbols):
+            raise ValueError(f"{len(self.symbols)} sizes are read of {type_}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -342,31 +346,6 @@ class Code:
     def __repr__(self) -> str:
         kinds = Counter(type(i).__name__ for i in self.instructions)
         return f"<code: {', '.join(f'{n} {kind}' for kind, n in kinds.items()) or 'nothing'}>"
-
-
-class Lazy(Generic[K, V]):
-    """Values by key, each made when first asked for, by one thread."""
-
-    def __init__(self, make: Callable[[K], V]) -> None:
-        """Nothing is made yet."""
-        self._make = make
-        self._making = RLock()
-        self._made: dict[K, V] = {}
-
-    def __getitem__(self, key: K) -> V:
-        if key not in self._made:
-            with self._making:
-                if key not in self._made:
-                    self._made[key] = self.make(key)
-        return self._made[key]
-
-    def make(self, key: K) -> V:
-        """A value that is asked for."""
-        return self._make(key)
-
-    def made(self) -> dict[K, V]:
-        """The values that have been asked for."""
-        return dict(self._made)
 
 
 class Leaves(Lazy[int, Code]):

@@ -19,7 +19,7 @@ class PathStep(NamedTuple):
 
     instruction: Instruction
     sizes: Sizes
-    """Those that are known there."""
+    """Sizes that are known there."""
     times: int = 1
     """How often it is run: in a loop, once for each round, or once if only a run tells."""
     is_decided: bool = False
@@ -46,7 +46,7 @@ def clone_at(program: Program, name: str, sizes: Sizes) -> str:
 
 
 def walk(program: Program, code: Code, sizes: Sizes) -> Iterator[PathStep]:
-    """The same of a code."""
+    """The instructions that a run of `code` comes to, with the sizes there."""
     for instruction in code.instructions:
         blocks = instruction.taken(sizes) or _chosen(code, instruction, sizes)
         yield PathStep(instruction, sizes, is_decided=bool(blocks))

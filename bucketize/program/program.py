@@ -17,15 +17,8 @@ from bucketize.errors import CompileError
 from bucketize.ir import ILLEGAL, Atom, Binding, Clone, Const, Function, Var
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.machine.target import Target
-from bucketize.program.instruction import (
-    Code,
-    Compute,
-    KernelCall,
-    Lazy,
-    Refuse,
-    Segment,
-    instructions,
-)
+from bucketize.program.instruction import Code, Compute, KernelCall, Refuse, Segment, instructions
+from bucketize.program.lazy import Lazy
 from bucketize.text import constants, show
 
 
@@ -104,11 +97,11 @@ class Routines(Lazy[str, Routine], Mapping[str, Routine]):
             self.standby.pop(name, None)
         self.turn += 1
 
-    def made(self) -> dict[str, Routine]:
-        """The routines decided so far, what a call begins with among them."""
+    def begun(self) -> dict[str, Routine]:
+        """The routines decided so far, and what calls begin with, which is decided for this."""
         if "main" in self._names:
             self["main"]
-        return super().made()
+        return self.made()
 
     def params(self, name: str) -> tuple[Var, ...]:
         """The inputs of a routine, which need not be decided for that."""
@@ -134,7 +127,7 @@ class Routines(Lazy[str, Routine], Mapping[str, Routine]):
         return name in self._names
 
     def __repr__(self) -> str:
-        return f"<{len(self)} routines, {len(super().made())} of them decided>"
+        return f"<{len(self)} routines, {len(self.made())} of them decided>"
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +173,7 @@ class Program:
 
     def segments(self) -> Iterator[Segment]:
         """The distinct segments decided so far."""
-        routines = self.routines.made().values()
+        routines = self.routines.begun().values()
         yield from dict.fromkeys(s for routine in routines for s in routine.segments())
 
 
@@ -201,7 +194,7 @@ class _Text:
         program = self.program
         threads = threads_text(program.threads)
         yield f"program for {program.target.name}, {threads}: {', '.join(program.outputs)}"
-        for routine in program.routines.made().values():
+        for routine in program.routines.begun().values():
             inputs = ", ".join(f"{p.name}: {p.type}" for p in routine.params)
             arranged = "" if routine.arrangement == USUAL else f", {routine.arrangement}"
             yield f"{routine.name}({inputs}) on the {routine.executor} executor{arranged}"

@@ -27,7 +27,7 @@ Choose: TypeAlias = Callable[[str, Workload, Sequence[Template], Select], tuple[
 """For a function, by its name, one of the candidates for a workload, whose default is told, and
 where the choice comes from."""
 Implement: TypeAlias = Callable[[KernelCall, Select, str], KernelCall]
-"""The same call with another implementation."""
+"""A kernel call with another implementation."""
 
 
 def family_of(clone: Clone) -> tuple[object, Callable[[], Function]] | None:
@@ -50,9 +50,9 @@ class Defaults:
 
     target: Target
     symbols: Mapping[str, Symbol]
-    """Of the function, by name."""
+    """The symbols of the function, by name."""
     clones: Mapping[str, Clone]
-    """Those that differ from it by bounds alone, and others."""
+    """Clones that differ from the function by bounds alone, and others."""
     together: Sequence[str] = ()
     """The clones that are judged with it; none: each alone."""
     known: dict[Workload, dict[str, Select]] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class Family:
             return base
         key = (base, *calls)
         if key not in self.segments:
-            self.segments[key] = Segment(base.fn, calls, base)
+            self.segments.setdefault(key, Segment(base.fn, calls, base))
         return self.segments[key]
 
     def _call(self, base: KernelCall, name: str) -> KernelCall:
@@ -149,5 +149,5 @@ class Family:
             return base
         key = (base, str(chosen), why)
         if key not in self.calls:
-            self.calls[key] = self.implement(base, chosen, why)
+            self.calls.setdefault(key, self.implement(base, chosen, why))
         return self.calls[key]

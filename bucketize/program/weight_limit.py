@@ -108,7 +108,7 @@ class _Read:
 
     call: KernelCall
     place: int
-    """Of the weight among its arguments."""
+    """The place of the weight among its arguments."""
     able: Sequence[Implementation]
     shares: Floats
     """What each of them takes of all its clone takes: a row for each, a column for each slice."""
@@ -126,11 +126,11 @@ class _Read:
         return frozenset(call.packs[self.place] for call in self.call.each)
 
     def select(self, layouts: Layouts) -> Select:
-        """What it runs where the weight has these layouts alone, of which it can read one."""
+        """The choice where the weight has these layouts alone, of which it can read one."""
         return self.call.select.mapped([self.able[row] for row in self._rows(layouts)])
 
     def loss(self, layouts: Layouts) -> float:
-        """What it takes more then, by its clone in the mean of all slices; more than all: never."""
+        """Time lost with these layouts, by its clone's, mean over slices; infinite: none fits."""
         if layouts.isdisjoint(self.layouts):
             return math.inf
         rows, slices = self._rows(layouts), np.arange(len(self.parts))
@@ -181,7 +181,7 @@ class _Weight:
 
     @cached_property
     def bytes(self) -> dict[str, int]:
-        """What it takes in each layout that a call may read."""
+        """Bytes of the weight in each layout that a call may read."""
         firsts = {
             layout: (read, one)
             for read in self.reads

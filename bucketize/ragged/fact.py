@@ -136,7 +136,7 @@ class Fact:
     index: tuple[Index, ...] = ()
     """What elements are by where they stand; of several, one after the other in the last axis."""
     barred: str = ""
-    """What it says of rows or of extents that is lost, packed: nothing may compute with it."""
+    """Words on what of rows or of extents is lost, packed: nothing may compute with it."""
 
 
 def constant(atom: Atom) -> Fact:

@@ -105,7 +105,7 @@ def _same(one: Type, other: Type) -> bool:
 
 
 def view(p: Packer, b: Binding) -> None:
-    """The same elements in another shape, in which rows and tokens lie as they did."""
+    """A view of the elements in another shape, in which rows and tokens lie as they did."""
     old, new = b.args[0].type.shape, b.out.type.shape
     if p.axes.strides(old) != p.axes.strides(new):
         p.refuse(b, f"{shown(old)} as {shown(new)} takes rows or tokens apart")

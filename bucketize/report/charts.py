@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 import altair as alt
 
 Chart: TypeAlias = Any
-"""Of Altair, whose methods say that they return anything."""
+"""A chart of Altair, whose methods say that they return anything."""
 COLOURS = [f"var(--c{i})" for i in range(1, 13)]
-"""Those of the page, which has others in the dark and in print."""
+"""Colours of the page, which has others in the dark and in print."""
 HEIGHT = 260
 
 FONT = "system-ui, -apple-system, Segoe UI, Roboto, Noto Sans, DejaVu Sans, sans-serif"

@@ -16,7 +16,7 @@ MOST = 400
 """Kernels that are drawn; of more nobody sees anything."""
 NAME = 17  # columns
 WIDTH, HEIGHT = 120, 12
-"""Of a kernel, in the units of the layout."""
+"""The size of a kernel's box, in the units of the layout."""
 
 
 def drawing(kernels: pd.DataFrame, edges: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:

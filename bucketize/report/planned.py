@@ -18,7 +18,7 @@ from bucketize.traffic.value import Traffic
 
 NAMES = [f.name for f in fields(Frontier) if f.name != "buckets"]
 COLUMNS = ["clones", *NAMES, "compile_s", "buckets", "which"]
-"""Of the frontier; `which` is "chosen" by `partition`, "here", or empty."""
+"""Columns of the frontier; `which` is "chosen" by `partition`, "here", or empty."""
 Frames = dict[str, pd.DataFrame]
 
 

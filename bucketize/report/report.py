@@ -29,7 +29,7 @@ class ModelReport:
     """What is known of an executable: frames by name, and a page made of them."""
 
     name: str
-    """Of the model."""
+    """The name of the model."""
     frames: Mapping[str, pd.DataFrame]
     """docs/report.md says which there are."""
     interface: Mapping[str, Sequence[str]]

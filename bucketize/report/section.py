@@ -78,7 +78,7 @@ class Head:
     """In the frame."""
     title: str
     kind: str = "text"
-    """Of `FORMATS`."""
+    """The format of its cells: a key of `FORMATS`."""
 
     @property
     def css(self) -> str:
@@ -140,7 +140,7 @@ class Picture:
     chart: Any
     """An Altair chart whose data are frames by name."""
     sheet: Sheet | None = None
-    """The same in numbers."""
+    """The frame that tells the chart's numbers."""
     is_narrow: bool = False
     """Whether it is easier to see where it is not as wide as there is room."""
 

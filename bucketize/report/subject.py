@@ -25,7 +25,7 @@ from bucketize.types import Sizes, Symbol
 from bucketize.warm_up import in_order, rising_sizes
 
 CLONES = 256
-"""Of how many clones, those that are asked for most, the report tells what they take."""
+"""The most clones, those that are asked for most, of which the report tells what they take."""
 SIZES = 33
 """Sizes of a symbol at which the models are asked."""
 REFUSALS = (NoBucketError, ShapeError, TypeRelError)

@@ -73,7 +73,7 @@ def chosen(of: ModelReport) -> str:
 
 
 def costs(of: ModelReport) -> Iterator[str]:
-    """What it costs: a call, memory, getting ready."""
+    """Sentences on the costs: of a call, of memory, of getting ready."""
     call, memory = of.frames["calls"].iloc[0], of.frames["memory"]
     layers = of.frames["layers"]
     mine = layers[(layers["sizes"] == call["sizes"]) & (layers["name"] != BETWEEN)]

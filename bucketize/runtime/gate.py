@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Condition
-from weakref import WeakSet
 
 from bucketize.errors import ShapeError
+from bucketize.fork import begins_anew
 
 
 class Gate:
@@ -17,10 +16,10 @@ class Gate:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._begin()
-        GATES.add(self)
+        self.begin_anew()
+        begins_anew(self)
 
-    def _begin(self) -> None:
+    def begin_anew(self) -> None:
         """No call runs or waits; nor does one in a child of a fork."""
         self._taken = 0
         self._changed = Condition()
@@ -63,14 +62,3 @@ class Gate:
             with self._changed:
                 self._taken -= size
                 self._changed.notify_all()
-
-
-GATES: WeakSet[Gate] = WeakSet()
-
-
-def _in_child() -> None:
-    for gate in GATES:
-        gate._begin()
-
-
-os.register_at_fork(after_in_child=_in_child)

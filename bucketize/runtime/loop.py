@@ -31,12 +31,12 @@ class NativeLoop:
     def __init__(
         self, state: State, sizes: tuple[int, ...], loop: Loop, segment: RunSegment, trips: int
     ) -> None:
-        """So many rounds, at least one, of a state that is filled for these sizes."""
+        """A loop of `trips` rounds, at least one, of a state that is filled for these sizes."""
         self.state, self.sizes, self.trips = state, sizes, trips
         order = [segment.outs.index(r) for r in loop.body.results[1:]]
         count, inputs = len(loop.args), len(segment.args)
         self.carried, self.rows = order[:count], order[count:]
-        """Which results of the segment these are."""
+        """The places of what is carried on, and of rows, among the results of the segment."""
         self.buffers: list[tuple[tuple[int, ...], np.dtype[Any]]] = [
             ((trips if j in self.rows else 2, *shape), dtype)
             for j, (shape, dtype) in enumerate(state.results)

@@ -30,11 +30,11 @@ class Memory:
     """Bytes of a call at some sizes."""
 
     weights: int
-    """Of all constants that were linked so far, as kernels hold them: one copy for all calls."""
+    """Bytes of all constants linked so far, as kernels hold them: one copy for all calls."""
     arena: int
     """Between kernels. A context keeps the most that its calls took."""
     between: int
-    """Of what native segments and host ops hand to each other; all of it lives until the end."""
+    """Bytes that native segments and host ops hand to each other; all of it lives until the end."""
     results: int
     unknown: tuple[str, ...] = ()
     """Ops whose results only a run can tell: they are not counted."""

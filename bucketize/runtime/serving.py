@@ -74,7 +74,7 @@ class Serving:
     def gated(
         self, name: str, inputs: Sequence[Value], is_request: bool = False, one_thread: bool = False
     ) -> list[Value]:
-        """The same when there is room for it.
+        """The results of a routine, run when there is room for it.
 
         Raises:
             ShapeError: there never is, or as of `run`.
@@ -93,9 +93,7 @@ class Serving:
             CompileError: the weights alone take more.
 
         """
-        weights = self.image.supply.constant_bytes()
-        if most is not None and weights > most:
-            raise CompileError(f"weights take {weights:,} bytes, more than a limit of {most:,}")
+        _check(self.image, most)
         if self.gate is not None:
             self.gate.change(most or sys.maxsize)
         if most is None or self.gate is None:
@@ -131,10 +129,23 @@ class Serving:
         return ARENAS.trim()
 
     def renewed(self, image: Image) -> Serving:
-        """What serves from now on in its place, within the same limit."""
+        """What serves from now on in its place, within the same limit.
+
+        Raises:
+            CompileError: its weights alone take more.
+
+        """
+        _check(image, None if self.gate is None else self.gate.most)
         its = Serving(image, self._counter)
         its.gate = self.gate
         return its
+
+
+def _check(image: Image, most: int | None) -> None:
+    """Raise CompileError if the weights of an image alone take more than a limit."""
+    weights = image.supply.constant_bytes()
+    if most is not None and weights > most:
+        raise CompileError(f"weights take {weights:,} bytes, more than a limit of {most:,}")
 
 
 def owned(results: Sequence[Value], inputs: Sequence[Value]) -> list[Value]:

@@ -18,6 +18,7 @@ from time import monotonic
 import numpy as np
 
 from bucketize.errors import CompileError, warn
+from bucketize.fork import begins_anew
 from bucketize.link.block import CALL, SHARE, WATCH
 from bucketize.link.ffi import Native
 from bucketize.link.memory import address
@@ -148,9 +149,9 @@ class ThreadPool:
     def __init__(self) -> None:
         self.calls: set[object] = set()
         """The contexts that a call is in: each has a thread of its own."""
-        self.forget()
+        self.begin_anew()
 
-    def forget(self) -> None:
+    def begin_anew(self) -> None:
         """Begin anew: a process that was forked has none of its parent's threads."""
         self.calls.clear()
         self._lending = Lock()
@@ -217,8 +218,7 @@ def _keep_apart(thread: int | None) -> None:
 
 
 TEAM = ThreadPool()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=TEAM.forget)
+begins_anew(TEAM)
 
 
 def check_threads(threads: int, most: int | None = None) -> None:

@@ -47,11 +47,13 @@ from bucketize.types import evaluate
 
 CALLS = TEAM.calls
 LARGEST = 1 << 62  # of an extent: sums of two stay within int64
+REMEMBERED = 1_024
+"""Shapes that a context knows the way of, and counts apart; beyond, it begins anew."""
 
 Registers: TypeAlias = dict[Atom, Value]
 Sizes: TypeAlias = dict[str, int]
 Shapes: TypeAlias = tuple[Any, ...]
-"""As `call.shapes_of` tells them."""
+"""The shapes of arguments, from `call.shapes_of`."""
 
 
 Route: TypeAlias = tuple[State, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -100,6 +102,8 @@ class Context:
         self.lent = Lent(Arena())
         self._states: dict[Segment, State] = {}
         self._seen: dict[Routine, _Route] = {}
+        """The way of each routine's last call."""
+        self._routes: dict[tuple[Routine, Shapes], _Route] = {}
         self._left, self._stands_for = 0, 1
         """How many requests come before the next that is timed, and for how many it stands."""
         self._turn = image.program.routines.turn
@@ -119,7 +123,10 @@ class Context:
     def forget_routes(self) -> None:
         """Ask again where inputs go, and who is counted for it: what serves them has changed."""
         self._turn = self.image.program.routines.turn
+        for way in self._routes.values():
+            way.cell = None  # of a call that is on it, and ends later
         self._seen.clear()
+        self._routes.clear()
         if self._tally is not None:
             self._tally.forget_cells()
 
@@ -138,11 +145,10 @@ class Context:
 
         They are in the arrays of `into`, in their order, where these can hold them as they are.
         """
-        left = self._left
-        begin = 0.0 if left else perf_counter()
+        begin = perf_counter() if is_request else 0.0
         try:
             CALLS.add(self)
-            results = self.invoke(routine, arrays, into)
+            results, seen = self.invoke(routine, arrays, into)
         except (RecursionError, ctypes.ArgumentError) as e:
             if is_too_deep(e):
                 raise too_deep() from e
@@ -152,57 +158,62 @@ class Context:
         tally = self._tally
         if is_request and tally is not None:
             # here, as to call what counts would cost as much as the count
-            now, seen = perf_counter(), self._seen[routine]
             cell = seen.cell
-            if cell is None:
-                cell = seen.cell = tally.by_shapes.get(seen.shapes)
-            if cell is None or now >= tally.end:
-                cell = seen.cell = self._cell(tally, seen, routine, now)
+            if cell is None or begin >= tally.end:
+                cell = self._cell(tally, seen, routine, begin)
             cell.requests += 1
-            if left:
+            if left := self._left:
                 self._left = left - 1
             else:
-                cell.latencies.note(now - begin, self._stands_for)
-                self._stands_for = 1 if now - begin > LONG_S else SAMPLED
+                taken = perf_counter() - begin
+                cell.latencies.note(taken, self._stands_for)
+                self._stands_for = 1 if taken > LONG_S else SAMPLED
                 self._left = self._stands_for - 1
         return results
 
-    def _cell(self, tally: Tally, seen: _Route, routine: Routine, now: float) -> Cell:
-        """What counts the routine's last call, which went this way and returned now."""
-        if now >= tally.end:
-            tally.turn(now)
-        cell = tally.cell(seen.sizes)
-        if cell is None:
+    def _cell(self, tally: Tally, seen: _Route, routine: Routine, begin: float) -> Cell:
+        """What counts a call of the routine that began then and went this way."""
+        if begin >= tally.end:
+            tally.turn(begin)
+        if seen.cell is None:
             clone = clone_at(self.image.program, routine.name, seen.sizes)
-            cell = tally.new_cell(seen.sizes, clone)
-        tally.remember(seen.shapes, cell)
-        return cell
+            seen.cell = tally.cell(seen.sizes, clone)
+        return seen.cell
 
     def invoke(
         self, routine: Routine, arrays: Sequence[Value], into: Sequence[Array | None] = ()
-    ) -> list[Value]:
-        """The results of a routine; inputs of the shapes of the last call go the same way."""
+    ) -> tuple[list[Value], _Route]:
+        """The results of a routine, and their way: that of the last call for equal shapes."""
         shapes = shapes_of(arrays)
         seen = self._seen.get(routine)
         again = seen is not None and seen.shapes == shapes
         if seen is None or not again:
-            if self._turn != self.image.program.routines.turn:
-                self.forget_routes()
-            sizes = bind_shapes(routine.params, shapes)
-            seen = _Route(shapes, sizes, self._route(routine, sizes))
-            self._seen[routine] = seen
+            if seen is not None:  # blocks of one shape are kept, not of all that came
+                seen.tried, seen.captured = False, None
+            seen = self._seen[routine] = self._way(routine, shapes)
         if seen.route is not None:
             state, key, inputs, outputs = seen.route
             state.prepare(key)
             places = placed(into, outputs, state.results, arrays) if into else None
             results = state.run([arrays[i] for i in inputs], places)
-            return [results[i] for i in outputs]
+            return [results[i] for i in outputs], seen
         if again and not seen.tried:
             seen.tried, seen.captured = True, self._captured(routine, arrays, seen.sizes)
         if seen.captured is not None:
-            return seen.captured.run(arrays)
+            return seen.captured.run(arrays), seen
         registers: Registers = dict(zip(routine.fn.params, arrays, strict=True))
-        return self.run(routine.code, registers, dict(seen.sizes))
+        return self.run(routine.code, registers, dict(seen.sizes)), seen
+
+    def _way(self, routine: Routine, shapes: Shapes) -> _Route:
+        """Where inputs of these shapes go, and what counts them."""
+        stale = self._turn != self.image.program.routines.turn
+        if stale or len(self._routes) >= REMEMBERED:
+            self.forget_routes()
+        way = self._routes.get((routine, shapes))
+        if way is None:
+            sizes = bind_shapes(routine.params, shapes)
+            way = self._routes[routine, shapes] = _Route(shapes, sizes, self._route(routine, sizes))
+        return way
 
     def _captured(
         self, routine: Routine, arrays: Sequence[Value], sizes: Sizes
@@ -293,7 +304,8 @@ def _read_sizes(_: Context, i: ReadSizes, registers: Registers, sizes: Sizes) ->
 def _call(context: Context, i: Call, registers: Registers, sizes: Sizes) -> None:
     """Write the results of the callee, if they are what the caller was told."""
     routine = context.image.program.routines.serving(i.callee)
-    _put(i.outs, context.invoke(routine, _all(registers, i.args)), registers, sizes)
+    results, _ = context.invoke(routine, _all(registers, i.args))
+    _put(i.outs, results, registers, sizes)
 
 
 def _decide(context: Context, i: Decide, registers: Registers, sizes: Sizes) -> None:

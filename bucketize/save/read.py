@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from functools import cached_property
 from operator import index
-from threading import RLock
 from typing import Any, TypeAlias, get_args, get_origin
 from weakref import WeakValueDictionary
 
 from bucketize.errors import KernelError
+from bucketize.fork import ThreadLock
 from bucketize.ir import Atom, Binding, Clone, Const, Function, Var
 from bucketize.kernel.object import Kernel
 from bucketize.kernel.object import load as load_object
@@ -59,7 +59,7 @@ class SavedProgram:
         self._arrays: dict[tuple[int, str], Array] = {}
         self._segments = WeakValueDictionary[int, StoredSegment]()
         """Weak, for they know the file, and weights are not to be kept until a collection."""
-        self.reading = RLock()
+        self.reading = ThreadLock()
 
     def foreign(self) -> str | None:
         """Why the machine code is of no use here; None if it is."""
@@ -154,7 +154,7 @@ class SavedProgram:
         key = (number, layout)
         if key not in self._arrays:
             entry = self._packed[key] if layout else self.header["constants"][number]
-            self._arrays[key] = aligned(self._array(entry))
+            self._arrays.setdefault(key, aligned(self._array(entry)))
         return self._arrays[key]
 
     def constant_bytes(self) -> int:
@@ -203,11 +203,12 @@ class SavedProgram:
 
     def segment(self, number: int) -> Segment:
         """A segment, one object for all who run it."""
-        segment = self._segments.get(number)
-        if segment is None:
-            segment = StoredSegment(self, self.header["segments"][number])
-            self._segments[number] = segment
-        return segment
+        with self.reading:
+            segment = self._segments.get(number)
+            if segment is None:
+                segment = StoredSegment(self, self.header["segments"][number])
+                self._segments[number] = segment
+            return segment
 
 
 class StoredSegment(Segment):

@@ -50,7 +50,7 @@ def _server(options: argparse.Namespace) -> Server:
         executable = load(path, trusted=options.trusted)
         executable.limit(options.limit_bytes)
         models.append(ServedModel(name, "1", executable, path, trusted=options.trusted))
-    return Server(models, queue, options.body_bytes, options.traffic)
+    return Server(models, queue, options.body_bytes, options.traffic, warm_up=options.warm_up)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -65,6 +65,7 @@ def parser() -> argparse.ArgumentParser:
     its.add_argument("--limit-bytes", type=_count, help="of each model's weights and calls")
     its.add_argument("--cores", type=_count, help="that calls of all models use at once")
     its.add_argument("--traffic", type=Path, help="a folder for the sizes of requests")
+    its.add_argument("--warm-up", action="store_true", help="run every clone before it is ready")
     its.add_argument("--trusted", action="store_true", help="take files that others may write")
     return its
 

@@ -44,13 +44,14 @@ from bucketize.serve.refusal import (
     status_of,
     text_of,
 )
-from bucketize.serve.server import LOGGER, Answer, Server
+from bucketize.serve.server import LOGGER, Server, T
 from bucketize.serve.unread import ClosingUnread
 
 if TYPE_CHECKING:
     from bucketize.serve.grpc import Rpc
 
 Take: TypeAlias = Callable[[int], None]
+UNREADY = 503  # what sends requests sends none meanwhile
 
 
 def application(server: Server, rpc: Rpc | None = None) -> Starlette:
@@ -90,7 +91,7 @@ class Paths:
         does: Mapping[str, Callable[..., Any]] = {
             "/v2": self.about,
             "/v2/health/live": self.alive,
-            "/v2/health/ready": self.alive,
+            "/v2/health/ready": self.all_ready,
             "/v2/models/{model}": self.described,
             "/v2/models/{model}/versions/{version}": self.described,
             "/v2/models/{model}/ready": self.ready,
@@ -115,7 +116,11 @@ class Paths:
 
     async def alive(self, _: Request) -> Response:
         """That it answers."""
-        return JSONResponse({"live": True, "ready": True})
+        return JSONResponse({"live": True})
+
+    async def all_ready(self, _: Request) -> Response:
+        """Whether every model is."""
+        return _readiness({}, self.server.is_ready())
 
     async def described(self, request: Request) -> Response:
         """What a model takes and gives."""
@@ -127,8 +132,9 @@ class Paths:
         return JSONResponse(its)
 
     async def ready(self, request: Request) -> Response:
-        """Whether a model answers: it does as soon as it is there."""
-        return JSONResponse({"name": self._model(request).name, "ready": True})
+        """Whether requests of a model shall come."""
+        model = self._model(request)
+        return _readiness({"name": model.name}, self.server.is_ready(model))
 
     async def metrics(self, _: Request) -> Response:
         """For Prometheus."""
@@ -201,7 +207,11 @@ class Paths:
         return self.server.model(params["model"], params.get("version"))
 
 
-async def _unless_gone(results: Coroutine[Any, Any, Answer], request: Request) -> Answer:
+def _readiness(named: Mapping[str, str], is_ready: bool) -> Response:
+    return JSONResponse({**named, "ready": is_ready}, status_code=200 if is_ready else UNREADY)
+
+
+async def _unless_gone(results: Coroutine[Any, Any, T], request: Request) -> T:
     """The results; a client that hangs up before its turn takes its request with it."""
     asked = asyncio.create_task(results)
     gone = asyncio.ensure_future(request.receive())  # the body is read already

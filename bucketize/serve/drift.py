@@ -24,7 +24,7 @@ class DriftAlarm:
         self._watch = DriftWatch(planned)
         self._before: Counter[tuple[int, ...]] = Counter()
         self.changes: list[SizeChange] = []
-        """Of the requests that were looked at last; none: they come as planned."""
+        """Changes of sizes in the requests looked at last; none: they come as planned."""
 
     def check(self, model: str, symbols: tuple[str, ...]) -> None:
         """Raise UnknownNameError for a plan of sizes that a model has not."""

@@ -7,6 +7,7 @@ Source: https://github.com/kserve/open-inference-protocol/blob/main/specificatio
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -40,7 +41,7 @@ from bucketize.serve.protocol import (
     work_to_write,
 )
 from bucketize.serve.refusal import BusyError, status_of, text_of
-from bucketize.serve.server import LOGGER, Server
+from bucketize.serve.server import LOGGER, LOOKED_S, Server
 from bucketize.types import TensorType
 
 Message: TypeAlias = Any
@@ -99,25 +100,39 @@ class Rpc:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """It listens for as long as this lasts; then what waits is answered."""
+        """Listen for as long as this lasts; then what waits is answered."""
         most = self.server.most_bytes
         options = [("grpc.max_receive_message_length", most), ("grpc.max_send_message_length", -1)]
         rpc = grpc.aio.server(options=[*options, ("grpc.so_reuseport", 0)])
         rpc.add_generic_rpc_handlers((self._handlers(),))
         healthy = health.aio.HealthServicer()
-        await healthy.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
+        await self._tell_health(healthy)
         health_pb2_grpc.add_HealthServicer_to_server(healthy, rpc)
         reflection.enable_server_reflection((SERVICE, reflection.SERVICE_NAME), rpc, POOL)
         self._tell(rpc.add_insecure_port(self._address))
         await rpc.start()
+        telling = asyncio.create_task(self._keep_health(healthy))
         yield
+        telling.cancel()
         await healthy.enter_graceful_shutdown()
         await rpc.stop(GRACE_S)
+
+    async def _tell_health(self, healthy: Any) -> None:
+        status = health_pb2.HealthCheckResponse
+        its = status.SERVING if self.server.is_ready() else status.NOT_SERVING
+        for service in ("", SERVICE):
+            await healthy.set(service, its)
+
+    async def _keep_health(self, healthy: Any) -> None:
+        """Tell it again and again: of what changes it some is in other threads."""
+        while True:
+            await asyncio.sleep(LOOKED_S)
+            await self._tell_health(healthy)
 
     def _handlers(self) -> grpc.GenericRpcHandler:
         methods: Mapping[str, Method] = {
             "ServerLive": _live,
-            "ServerReady": _server_ready,
+            "ServerReady": self._server_ready,
             "ModelReady": self._model_ready,
             "ServerMetadata": _about,
             "ModelMetadata": self._described,
@@ -133,8 +148,11 @@ class Rpc:
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     async def _model_ready(self, request: Message) -> Message:
-        self.server.model(request.name, request.version)
-        return MESSAGES["ModelReadyResponse"](ready=True)
+        model = self.server.model(request.name, request.version)
+        return MESSAGES["ModelReadyResponse"](ready=self.server.is_ready(model))
+
+    async def _server_ready(self, _: Message) -> Message:
+        return MESSAGES["ServerReadyResponse"](ready=self.server.is_ready())
 
     async def _described(self, request: Message) -> Message:
         model = self.server.model(request.name, request.version)
@@ -162,10 +180,6 @@ class Rpc:
 
 async def _live(_: Message) -> Message:
     return MESSAGES["ServerLiveResponse"](live=True)
-
-
-async def _server_ready(_: Message) -> Message:
-    return MESSAGES["ServerReadyResponse"](ready=True)
 
 
 async def _about(_: Message) -> Message:

@@ -6,6 +6,7 @@ import asyncio
 import resource
 import socket
 from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -109,10 +110,23 @@ def run(
     listens.listen(config.backlog)  # who connects as soon as the address is told waits
     for name in server.versions:
         tell(f"http://{address(host, listens.getsockname()[1])}/v2/models/{name}/infer")
-    web = uvicorn.Server(config)
+    web = _Web(config, server)
     web.run(sockets=[listens])
     if not web.started:
         raise BucketizeError("the server did not start: see above")
+
+
+class _Web(uvicorn.Server):
+    """Not ready from the signal that ends it on: gRPC answers for as long as HTTP does."""
+
+    def __init__(self, config: uvicorn.Config, server: Server) -> None:
+        super().__init__(config)
+        self._server = server
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End, when what was begun is answered."""
+        self._server.ends = True
+        super().handle_exit(sig, frame)
 
 
 def check_free(host: str, port: int) -> None:
@@ -125,7 +139,7 @@ def check_free(host: str, port: int) -> None:
 
 
 def address(host: str, port: int) -> str:
-    """As URLs have it."""
+    """The host and the port in the form of URLs."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

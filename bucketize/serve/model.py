@@ -44,12 +44,12 @@ class ServedModel:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """Their types by name."""
+        """The types of inputs by name."""
         return {p.name: p.type for p in self.executable.program.routines["main"].params}
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """As `inputs`."""
+        """The types of outputs by name."""
         results = self.executable.program.routines["main"].code.results
         named = zip(self.executable.outputs, results, strict=True)
         return {name: atom.type for name, atom in named}

@@ -65,7 +65,7 @@ class InferRequest:
 
     feed: dict[str, Array]
     outputs: tuple[str, ...]
-    """Of the model, those that are wanted; none, all."""
+    """The outputs of the model that are wanted; none, all."""
     binary: frozenset[str] | None
     """Outputs that are wanted as bytes; None, all."""
     id: str | None
@@ -221,7 +221,7 @@ def work_to_read(size: int, listed: int | None) -> int:
 
 
 def work_to_write(results: Mapping[str, Value], binary: frozenset[str] | None) -> int:
-    """The same of an answer, whose outputs go as bytes where they are binary; None: all."""
+    """Bytes of lists that take as long as an answer; outputs in `binary`, or all, are bytes."""
     sizes = {name: each.nbytes for name, each in results.items() if isinstance(each, np.ndarray)}
     listed = sum(n for name, n in sizes.items() if binary is not None and name not in binary)
     return work_to_read(sum(sizes.values()), listed)

@@ -32,10 +32,10 @@ from bucketize.serve.refusal import BusyError
 Feed: TypeAlias = Mapping[str, Array]
 Answer: TypeAlias = "Future[list[Value]]"
 KEPT = 0.8
-"""Of an average that is told of late, what is kept at each call."""
+"""The share of an average of late that is kept at each call."""
 AIM = 0.8
-"""Of a deadline, after which requests are expected to be answered: what was not foreseen has the
-rest, and the way to the client."""
+"""The share of a deadline after which requests are expected to be answered: what was not foreseen
+has the rest, and the way to the client."""
 AT_ONCE = 256  # requests that a thread takes: one that comes then waits for no more
 
 
@@ -66,10 +66,10 @@ class Line:
 
     model: ServedModel
     cores: int
-    """That a call takes."""
+    """Cores that a call takes."""
     jobs: deque[Waiting] = field(default_factory=deque)
     elements: int = 0
-    """Of requests that wait."""
+    """Elements of requests that wait."""
     running: set[Taken] = field(default_factory=set)
     element_s: float = 0.0
     """Seconds of a core for each element, of late; 0 before the first call."""

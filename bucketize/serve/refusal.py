@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bucketize.errors import BucketizeError
+from bucketize.errors import BucketizeError, message_of
 from bucketize.many.plan import own_notes
 
 
@@ -44,7 +44,7 @@ STATUSES: Mapping[type[Exception], int] = {
     HungUpError: 499,  # as nginx counts them; nobody reads it
     BucketizeError: 400,
 }
-"""Of HTTP, the first that fits; what is no error of a request is a fault of ours."""
+"""Statuses of HTTP, the first that fits; what is no error of a request is a fault of ours."""
 BROKEN = 500
 
 
@@ -53,9 +53,7 @@ def status_of(error: BaseException) -> int:
     return next((s for kind, s in STATUSES.items() if isinstance(error, kind)), BROKEN)
 
 
-def text_of(error: BaseException) -> str:
+def text_of(error: Exception) -> str:
     """What an error says, without which of the requests that shared a call it was."""
-    text = f"{type(error).__name__}: {error}"
-    if isinstance(error, BucketizeError):
-        text = "; ".join([error.message, *own_notes(error)])
+    text = "; ".join([message_of(error), *own_notes(error)])
     return text.encode(errors="backslashreplace").decode()  # half a pair may stand in a name

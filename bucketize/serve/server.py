@@ -8,7 +8,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from copy import copy
+from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any, TypeVar
 
 import anyio
@@ -30,7 +32,7 @@ MOST_BODIES = 16  # of the greatest size, that are here at once
 RETRY_S = 1.0  # where nobody knows how long others take to send theirs
 AT_ONCE = 2  # requests that are read beside others: JSON takes many times its bytes meanwhile
 OWN_THREAD = 1 << 16  # bytes of lists in a request or its results: more are handled beside others
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 
 class Room:
@@ -71,6 +73,7 @@ class Server:
         most_bytes: int = 64 << 20,
         traffic: Path | None = None,
         patience_s: float = PATIENCE_S,
+        warm_up: bool = False,
     ) -> None:
         """Nothing listens yet.
 
@@ -80,6 +83,7 @@ class Server:
             most_bytes: of a request.
             traffic: a folder where sizes of requests are written to, at the end.
             patience_s: that a client has to send a request, and after each before the next.
+            warm_up: run every clone once; no model is ready before, and none replaces another.
 
         Raises ProgramError for a model of more than tensors, UnknownNameError for a plan of sizes
         that its model has not.
@@ -92,7 +96,10 @@ class Server:
             self.versions.setdefault(model.name, {})[model.version] = model
         self.queue, self.most_bytes, self.room = queue, most_bytes, Room(MOST_BODIES * most_bytes)
         self.metrics, self._beside = Metrics(queue, self.models), anyio.CapacityLimiter(AT_ONCE)
-        self.patience_s, self._traffic = patience_s, traffic
+        self.patience_s, self._traffic, self._warms = patience_s, traffic, warm_up
+        self.ends = False
+        """Whether it takes no more clients, or will not for long."""
+        self._cold = {*self.models()} if warm_up else set[ServedModel]()
 
     def models(self) -> list[ServedModel]:
         """All of them."""
@@ -110,6 +117,10 @@ class Server:
             raise UnknownModelError(f"no model {name}, version {version}; there are {those}")
         return versions[version]
 
+    def is_ready(self, *models: ServedModel) -> bool:
+        """Whether these models, or all, are warm, if they shall be, and the server does not end."""
+        return not self.ends and self._cold.isdisjoint(models or self.models())
+
     async def results(self, model: ServedModel, request: InferRequest) -> dict[str, Value]:
         """What a model answers, by name; cancelled before its turn, it costs nothing."""
         for name in request.outputs:
@@ -121,7 +132,7 @@ class Server:
     async def every_result(
         self, model: ServedModel, feeds: Sequence[Feed], what: str = "request"
     ) -> list[list[Value]]:
-        """The same of several requests of one client; an error notes of which, called so."""
+        """The results of several requests of one client; an error notes of which, called `what`."""
         futures = [asyncio.wrap_future(f) for f in self.queue.submit(model, feeds)]
         try:
             return [await _noting(f"in {what} {i}", future) for i, future in enumerate(futures)]
@@ -130,18 +141,18 @@ class Server:
                 if not future.cancel() and not future.cancelled():
                     future.exception()
 
-    async def beside(self, does: Callable[..., Answer], *arguments: Any) -> Answer:
+    async def beside(self, does: Callable[..., T], *arguments: Any) -> T:
         """A result, by a thread that keeps nobody else waiting."""
         return await anyio.to_thread.run_sync(does, *arguments, limiter=self._beside)
 
-    async def read(self, work: int, does: Callable[..., Answer], *arguments: Any) -> Answer:
+    async def read(self, work: int, does: Callable[..., T], *arguments: Any) -> T:
         """The same, of so many bytes of lists that are read or written; if they are few, at once.
 
         To hand them to another thread takes 0.1 ms, and longer where all cores are busy.
         """
         return does(*arguments) if work < OWN_THREAD else await self.beside(does, *arguments)
 
-    async def counted(self, model: ServedModel, answer: Awaitable[Answer]) -> Answer:
+    async def counted(self, model: ServedModel, answer: Awaitable[T]) -> T:
         """An answer, counted by its status and timed."""
         start, status = time.perf_counter(), STATUSES[HungUpError]
         labels = model.name, model.version
@@ -159,14 +170,26 @@ class Server:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """While it lasts files are looked at; then what waits is answered, and it ends."""
+        Thread(target=self._warm, daemon=True).start()  # the end does not wait for a compiler
         looking = asyncio.create_task(self._look())
         try:
             yield
         finally:  # also if gRPC does not start, or what ends before fails
+            self.ends = True
             looking.cancel()
             await anyio.to_thread.run_sync(self.queue.close)
             if self._traffic is not None:
                 self._write(self._traffic)
+
+    def _warm(self) -> None:
+        for model in self.models():
+            if model in self._cold and not self.ends:
+                try:
+                    model.executable.warm_up()
+                except Exception as e:  # it stays unready, which who watches services sees
+                    LOGGER.error("%s is not warmed up: %r", model.name, e)
+                else:
+                    self._cold.remove(model)
 
     def _write(self, folder: Path) -> None:
         """Write what was asked for, for `bucketize partition`, `optimize` and `drift`."""
@@ -181,10 +204,10 @@ class Server:
         while True:
             await asyncio.sleep(LOOKED_S)
             for model in self.models():
-                await anyio.to_thread.run_sync(attend, model)
+                await anyio.to_thread.run_sync(attend, model, self._warms)
 
 
-async def _noting(note: str, result: Awaitable[Answer]) -> Answer:
+async def _noting(note: str, result: Awaitable[T]) -> T:
     try:
         return await result
     except BucketizeError as e:
@@ -193,9 +216,9 @@ async def _noting(note: str, result: Awaitable[Answer]) -> Answer:
         raise own from e.__cause__
 
 
-def attend(model: ServedModel) -> None:
+def attend(model: ServedModel, warm_up: bool = False) -> None:
     """Look at a model; whatever goes wrong is told, and is looked at again."""
-    for look in (renew, watch):
+    for look in (partial(renew, warm_up=warm_up), watch):
         try:
             look(model)
         except Exception as e:
@@ -215,13 +238,16 @@ def watch(model: ServedModel) -> None:
         LOGGER.warning("%s: requests come as planned again", model.name)
 
 
-def renew(model: ServedModel) -> None:
+def renew(model: ServedModel, warm_up: bool = False) -> None:
     """Serve by the file that is there now; what cannot be loaded is told, and the old stays."""
     if model.path is None or (now := identity(model.path)) in (model.identity, None):
         return
     model.identity = now
     try:
-        model.executable.replace(load(model.path, trusted=model.trusted))
+        new = load(model.path, trusted=model.trusted)
+        if warm_up:
+            new.warm_up()
+        model.executable.replace(new)
     except BucketizeError as e:
         LOGGER.warning("%s is not served: %s", model.path, e)
     else:

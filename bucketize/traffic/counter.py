@@ -1,14 +1,13 @@
 """Counting of requests as they come: a tally for each context, without a lock, and their sum.
 
 A tally is its context's alone, so that a call only adds 1 in a dict. What holds the sum takes a
-lock when a bin of time is over, when a tally is full, when a context is new, and when somebody
-asks.
+lock when a bin of time is over, when a context forgets its cells, when one is new, and when
+somebody asks.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 import weakref
@@ -18,6 +17,7 @@ from typing import TypeAlias
 import numpy as np
 
 from bucketize.errors import warn
+from bucketize.fork import begins_anew
 from bucketize.traffic.latency import Latencies
 from bucketize.traffic.value import Traffic
 
@@ -25,14 +25,12 @@ MOST_SIZES = 65_536
 """Sizes, each once for each bin of time, that a counter tells apart; beyond, bins are made wider,
 and where one is left sizes are rounded up, coarser and coarser."""
 MOST_TIMES = 256  # bins: of a day 8 minutes each, of a week an hour
-MOST_OF_TALLY = 1_024  # distinct sizes that a context keeps before it hands them on
 
 Key: TypeAlias = tuple[int, ...]
 Clones: TypeAlias = dict[str, Latencies]
 """By the name of a clone its requests."""
 Shared: TypeAlias = tuple[Mapping[str, int], str, float]
 """The sizes of a request that shared a call, the clone that served it, its part of the seconds."""
-_COUNTERS: weakref.WeakSet[TrafficCounter] = weakref.WeakSet()
 
 
 class Cell:
@@ -47,10 +45,7 @@ class Cell:
 class Tally:
     """Requests by size, of one context, in one bin of time: one call at a time adds."""
 
-    __slots__ = (
-        *("__weakref__", "_cells", "_counter", "_noted"),
-        *("by_shapes", "clones", "end", "time"),
-    )
+    __slots__ = (*("__weakref__", "_cells", "_counter", "_noted"), *("clones", "end", "time"))
 
     def __init__(self, counter: TrafficCounter, clones: Clones) -> None:
         self.clones = clones
@@ -58,39 +53,23 @@ class Tally:
         self.time, self.end = 0, 0.0
         """The second that the bin began with; when it is over, as `time.perf_counter` tells."""
         self._cells: dict[Key, Cell] = {}
-        self.by_shapes: dict[object, Cell] = {}
-        """Cells by shapes of inputs that came, which are at hand before sizes are."""
         self._noted: Clones = {}
         self._counter = counter
 
-    def cell(self, sizes: Mapping[str, int]) -> Cell | None:
-        """What counts the requests of sizes, until the next cell is asked for; None if it is new.
+    def cell(self, sizes: Mapping[str, int], clone: str) -> Cell:
+        """What counts the requests of sizes that a clone serves, until cells are forgotten.
 
         The size is 0 where an input that is absent would have told it.
         """
-        return self._cells.get(self._key(sizes))
-
-    def new_cell(self, sizes: Mapping[str, int], clone: str) -> Cell:
-        """The same of sizes that a clone serves, and that have none."""
-        if len(self._cells) >= MOST_OF_TALLY:
-            self.forget_cells()
-        latencies = self._noted.setdefault(clone, Latencies())
-        cell = self._cells[self._key(sizes)] = Cell(clone, latencies)
-        return cell
-
-    def remember(self, shapes: object, cell: Cell) -> None:
-        """Find the cell by these shapes from now on; the same sizes may come by many."""
-        if len(self.by_shapes) >= MOST_OF_TALLY:
-            self.by_shapes = {}
-        self.by_shapes[shapes] = cell
+        key = tuple([sizes.get(symbol, 0) for symbol in self._counter.symbols])
+        if key not in self._cells:
+            self._cells[key] = Cell(clone, self._noted.setdefault(clone, Latencies()))
+        return self._cells[key]
 
     def forget_cells(self) -> None:
         """Hand on what was counted: all sizes are new, and another clone may serve them."""
         self._counter.drain(self)
-        self._cells, self.by_shapes = {}, {}
-
-    def _key(self, sizes: Mapping[str, int]) -> Key:
-        return tuple([sizes.get(symbol, 0) for symbol in self._counter.symbols])
+        self._cells = {}
 
     def turn(self, now: float) -> None:
         """Begin the bin of time that `now` is in; what was counted is handed on."""
@@ -98,7 +77,7 @@ class Tally:
         self.time, self.end = self._counter.bin_at(now)
 
     def taken(self) -> dict[Key, int]:
-        """What it counted so far, by time and size; its context may add meanwhile."""
+        """Requests counted so far, by time and size; its context may add meanwhile."""
         cells = self._cells.copy().items()
         return {(self.time, *key): cell.requests for key, cell in cells if cell.requests}
 
@@ -124,10 +103,11 @@ class TrafficCounter:
     def __init__(self, symbols: tuple[str, ...]) -> None:
         self.symbols = symbols
         self._tallies: list[tuple[weakref.ref[object], Tally]] = []
-        self._start()
-        _COUNTERS.add(self)
+        self.begin_anew()
+        begins_anew(self)
 
-    def _start(self) -> None:
+    def begin_anew(self) -> None:
+        """Count from nothing: in a child of a fork what the parent counted is the parent's."""
         self._lock = threading.Lock()
         self._counts: dict[Key, int] = {}
         """By time and size: seconds since it began, and a size of each symbol."""
@@ -233,12 +213,3 @@ class TrafficCounter:
                 if tally.clones is clones:
                     tally.hand_on(every)
         return every
-
-
-def _start_anew() -> None:
-    """In a child of a fork: what the parent counted is the parent's."""
-    for counter in _COUNTERS:
-        counter._start()
-
-
-os.register_at_fork(after_in_child=_start_anew)

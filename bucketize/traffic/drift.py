@@ -24,7 +24,7 @@ class SizeChange:
     distance: float
     """Between the shares of requests that are no larger, where that is most (Kolmogorov)."""
     chance: float
-    """Of a distance as great between requests of one kind."""
+    """The chance of a distance as great between requests of one kind."""
 
     def __str__(self) -> str:
         return f"sizes of {self.symbol} differ by {self.distance:.2f} (chance {self.chance:.0e})"

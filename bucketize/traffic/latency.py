@@ -8,8 +8,8 @@ import numpy as np
 
 LONG_S = 1e-3
 """After a longer request the next is timed, too: that takes 0.5 us."""
-SAMPLED = 17
-"""After a shorter one it is the 17th, and stands for all of them: a prime, so that of sizes that
+SAMPLED = 61
+"""After a shorter one it is the 61st, and stands for all of them: a prime, so that of sizes that
 come by turns each is timed."""
 SPLIT = 2.0**47 + 1  # of the 53 bits of a number 6 are left
 
@@ -37,7 +37,7 @@ class Latencies:
 
     @property
     def mean_s(self) -> float | None:
-        """Their mean; None if none was noted."""
+        """Mean seconds of the requests; None if none was noted."""
         total = sum(self.weights.values())
         return sum(s * n for s, n in self.weights.items()) / total if total else None
 

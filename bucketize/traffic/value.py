@@ -332,7 +332,7 @@ class Traffic:
         return replace(self, sizes=sizes)
 
     def renamed(self, **names: str) -> Traffic:
-        """The same of other symbols: `renamed(N="S")`.
+        """The traffic with other names of symbols: `renamed(N="S")`.
 
         Args:
             **names: the new name by the old one.

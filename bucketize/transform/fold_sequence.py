@@ -33,9 +33,9 @@ class _Sequences:
     """What is known of a function while it is rebuilt."""
 
     elements: dict[Atom, list[Atom]] = field(default_factory=dict)
-    """Of sequences."""
+    """The elements of sequences."""
     inside: dict[Atom, Atom | None] = field(default_factory=dict)
-    """Of what is optional: what is there."""
+    """The values in what is optional, None where there is none."""
     folded: bool = False
 
     def rule(self, out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atoms | None:

@@ -164,7 +164,7 @@ def _site(options: Options, stack: ExitStack) -> Site:
 
 @contextmanager
 def _kept(session: TuningSession) -> Iterator[None]:
-    """Who interrupts the session, or takes its cluster away, is told what it leaves."""
+    """An interruption, or a cluster taken away, notes on the error what the session leaves."""
     try:
         yield
     except (KeyboardInterrupt, GoneError) as e:

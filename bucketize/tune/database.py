@@ -47,7 +47,7 @@ class Database:
     histories: dict[str, list[Verdict]] = field(default_factory=lambda: defaultdict(list))
     """By clone, the verdicts on it in their order."""
     places: dict[Setting, dict[object, Trial]] = field(default_factory=dict)
-    """The same trials by place, and there by implementation."""
+    """Trials by place, and there by implementation."""
     kin: dict[object, list[Setting]] = field(default_factory=lambda: defaultdict(list))
     """The places of each workload, and those of all products that differ by rows alone."""
 

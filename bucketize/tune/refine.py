@@ -51,7 +51,7 @@ class TaughtKernel:
         return np.concatenate([side.logs for side in self.sides])
 
     def expected(self, target: Target) -> Floats:
-        """The same by the models of cost."""
+        """Logarithms of the seconds by the models of cost."""
         parts = [
             side.cost.seconds(side.schedules, side.points, target, side.cold_bytes)[0]
             for side in self.sides
@@ -64,9 +64,9 @@ class Judgement:
     """How good models are at some kernels, with the speed of a target."""
 
     regrets: tuple[float, ...]
-    """Of each, the logarithm of the time of what they choose by the best."""
+    """For each kernel, the logarithm of the time of what they choose by the best."""
     errors: tuple[float, ...]
-    """Of each, the mean error of the logarithm of the seconds."""
+    """For each kernel, the mean error of the logarithm of the seconds."""
 
     @classmethod
     def of(cls, kernels: Iterable[TaughtKernel], target: Target) -> Judgement:

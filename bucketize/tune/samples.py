@@ -40,7 +40,7 @@ class Record:
     host: str
     product: Product
     lanes: int = 1
-    """Of the vectors that the widths of panels are multiples of."""
+    """Lanes of the vectors that the widths of panels are multiples of."""
     schedules: list[Schedule] = field(default_factory=list)
     logs: list[float] = field(default_factory=list)
     """Logarithms of latency by the default's of the same rounds."""

@@ -40,7 +40,7 @@ class TaskScheduler:
     searches: dict[Task, Search] = field(init=False)
     transfer: Transfer = field(init=False)
     broken: set[Subject] = field(default_factory=set)
-    """Those that fail on defaults: there is nothing to hold other implementations against."""
+    """Subjects that fail on defaults: there is nothing to hold other implementations against."""
 
     def __post_init__(self) -> None:
         """Tell the searches what is known."""
@@ -52,7 +52,7 @@ class TaskScheduler:
 
     @cached_property
     def owners(self) -> dict[Task, Subject]:
-        """Whose each task is."""
+        """The subject of each task."""
         return {task: subject for subject in self.subjects for task in subject.tasks}
 
     @cached_property

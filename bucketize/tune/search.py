@@ -33,7 +33,7 @@ class Proposal:
     implementation: Implementation
     source: Source
     expected_ratio: float | None = field(default=None, compare=False)
-    """Of latency to the default's, by the surrogate."""
+    """The ratio of latency to the default's, by the surrogate."""
     expected_gain: float | None = field(default=None, compare=False)
     """By how much it is expected to be below the best so far, as a share of its latency."""
 

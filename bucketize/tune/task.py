@@ -70,7 +70,7 @@ class Task(Owner):
     """Which of these the points are of."""
     points: tuple[Point, ...]
     weight_bytes: int
-    """Of the whole function: what passes through the caches between two runs of a kernel."""
+    """Bytes of the function's weights, which pass through the caches between runs of a kernel."""
     target: Target
     legal: Space
     """The implementations that may be tried; one for all tasks with this workload and default."""
@@ -171,7 +171,7 @@ class Subject(Owner):
 
     module: Module
     program: Program
-    """Of the module, on defaults."""
+    """The program of the module, on defaults."""
     judged: Weighted
     tasks: tuple[Task, ...]
 

@@ -96,7 +96,7 @@ class Symbol(Symbolic):
 
     @property
     def bounds(self) -> Range:
-        """As they are given."""
+        """The bounds as they are given: (lo, hi), or (lo, hi, step)."""
         return (self.lo, self.hi, self.step) if self.step > 1 else (self.lo, self.hi)
 
     @property
@@ -125,7 +125,7 @@ class Symbol(Symbolic):
         return -(-size // self.step) * self.step
 
     def within(self, lo: int, hi: int | None) -> int | Symbol:
-        """It under other bounds, which hold one of its sizes; an integer where they hold one."""
+        """The symbol under bounds, which hold one of its sizes; an integer where they hold one."""
         first, last = self.least(lo), None if hi is None else hi // self.step * self.step
         return first if first == last else Symbol(self.name, first, last, self.step)
 

@@ -29,7 +29,7 @@ SCALE = _short("float8_e8m0fnu")
 FLOAT8 = frozenset(
     map(_short, ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"))
 )
-"""Those to which ONNX can saturate."""
+"""Dtypes to which ONNX can saturate."""
 _FLOAT, _SIGNED, _UNSIGNED = map(np.dtype, (np.float32, np.int8, np.uint8))
 SHORT: Mapping[DType, DType] = {
     BFLOAT16: _FLOAT,

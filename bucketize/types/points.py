@@ -36,7 +36,7 @@ class Points:
         return self._known[dim]
 
     def values_or(self, dim: Dim, otherwise: Callable[[int], int]) -> Column:
-        """The same; what a point's number is told to be where it has none."""
+        """A dim at each point; where it has no value, `otherwise` of the point's number."""
         with suppress(TypeRelError):
             return self.values(dim)
         return self.column([self._value_or(dim, i, otherwise) for i in range(len(self))])

@@ -34,7 +34,7 @@ class Ratio:
     error: Fraction = Fraction(0)
 
     def substitute(self, env: Mapping[str, Dim]) -> Ratio:
-        """The same with the symbols that `env` names replaced."""
+        """The ratio with the symbols that `env` names replaced."""
         return replace(self, over=substitute(self.over, env))
 
     @property

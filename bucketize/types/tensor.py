@@ -114,7 +114,7 @@ class UnrankedType(Type):
 
     @property
     def shape(self) -> Shape:
-        """What it does not have."""
+        """Raise UnknownRankError: a tensor of unknown rank has no shape."""
         raise UnknownRankError(f"the rank of {self} is unknown: only a run can tell")
 
 
@@ -125,7 +125,7 @@ class Holder(Type):
 
     @property
     def shape(self) -> Shape:
-        """What it does not have."""
+        """Raise TypeRelError: what holds tensors has no shape."""
         raise TypeRelError(f"expected a tensor, got {self}")
 
 

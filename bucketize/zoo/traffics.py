@@ -55,7 +55,7 @@ def _stored(name: str) -> Traffic:
 
 
 def _prompts() -> Traffic:
-    """Both halves of the hour: the first has the time 0, the second 1800 s."""
+    """The two halves of the hour: the first has the time 0, the second 1800 s."""
     first, second = _stored("prompts-first"), _stored("prompts-second")
     return _at(first, 0.0).merged(_at(second, HALF_HOUR))
 

@@ -17,6 +17,7 @@ from bucketize.errors import ArgumentError
 from bucketize.executable import Executable
 from bucketize.inspect import report as home
 from bucketize.runtime import vm
+from bucketize.traffic.latency import SAMPLED
 
 
 def mlp(**how: str) -> Executable:
@@ -54,7 +55,7 @@ def test_each_clone_has_its_requests(tmp_path: Path) -> None:
 
 def test_long_requests_are_all_timed_and_others_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    taken = [0.5] * 5 + [2.0**-12] * 69 + [0.25]
+    taken = [0.5] * 5 + [2.0**-12] * (1 + 4 * SAMPLED) + [0.25]
 
     def invoke(self: vm.Context, *args: object) -> object:
         now[0] += taken.pop(0)
@@ -69,11 +70,11 @@ def test_long_requests_are_all_timed_and_others_sampled(monkeypatch: pytest.Monk
     before = exe._counter.by_clone(exe._serving.clones)["main[N=1..8]"].weights
     monkeypatch.setattr(vm, "perf_counter", lambda: now[0])
     monkeypatch.setattr(vm.Context, "invoke", invoke)
-    call(exe, *[3] * 75)
+    call(exe, *[3] * len(taken))
     after = exe._counter.by_clone(exe._serving.clones)["main[N=1..8]"].weights
     assert {s: n - before.get(s, 0) for s, n in after.items() if n != before.get(s, 0)} == {
         0.5: 5,
-        2.0**-12: 1 + 4 * 17,
+        2.0**-12: 1 + 4 * SAMPLED,
     }
 
 

@@ -271,7 +271,7 @@ def predicted(rows: list[dict[str, Any]], program: Path) -> Any:
         fn_constructor_kwargs={"key": "id"},
         batch_size=8,
         num_cpus=0.5,
-        concurrency=2,
+        compute=ray.data.ActorPoolStrategy(size=2),
     )
 
 

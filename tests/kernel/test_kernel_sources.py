@@ -166,6 +166,7 @@ WORKLOADS = {
         "float32[B, H, C, D], float32[B, H, N, D], int64[B] {axis=2, circular=True}",
     ),
     "topk": lone(ops.topk, "float32[N, C] {k=5, axis=1}"),
+    "row_order": lone(ops.row_order, "float32[N, C]"),
     "kept_boxes": lone(
         ops.kept_boxes,
         "float32[B, N, 4], float32[B, C, N], int64[], float32[], float32[] {center=True}",

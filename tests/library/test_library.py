@@ -174,6 +174,17 @@ def test_sizes_that_are_not_legal(model: CModel, shape: tuple[int, ...], message
     same_output(model)
 
 
+def test_sizes_of_no_bucket(tmp_path: Path) -> None:
+    x, out = Var("x", tensor("float32", N, 4)), Builder()
+    mod = Module({"main": out.function("main", [x], [out.emit(ops.relu, x)])})
+    cut = bucketize.dispatch(mod, lambda _: {"x": {0: [(1, 9)]}}, fallback=False)
+    saved_library(cut, tmp_path / "m.so")
+    with CModel(tmp_path / "m.so") as model:
+        array = np.ones((9, 4), np.float32)
+        assert model.run([array], [array.copy()]) == SHAPE
+        assert model.error == "no bucket holds these sizes"
+
+
 def same_output(model: CModel) -> None:
     """The next call is as if nothing was wrong."""
     output = np.zeros((3, 10), np.float32)
@@ -431,32 +442,67 @@ def test_a_loaded_program_with_loops_and_values(tmp_path: Path) -> None:
 # --- what cannot be a library --------------------------------------------------------------------
 
 
-def test_what_numpy_computes_is_named(tmp_path: Path) -> None:
-    x, out = Var("x", tensor("float32", N)), Builder()
-    mod = Module({"main": out.function("main", [x], list(out.emit_all(ops.unique, x, axis=0)))})
-    with pytest.raises(ProgramError, match=r"main is no native code alone \(numpy computes unique"):
-        saved_library(mod, tmp_path / "m.so")
+@pytest.mark.parametrize(
+    ("text", "op"),
+    [
+        (
+            "(float[N, M, 2] x, int64[2] a) => (float[P] y) { y = ReduceSum<keepdims = 0>(x, a) }",
+            "dyn.reduce_sum",
+        ),
+        ("(float16[N] x) => (float16[P] y) { y = Unique(x) }", "row_order"),
+    ],
+)
+def test_what_numpy_computes_is_named(text: str, op: str, tmp_path: Path) -> None:
+    with pytest.raises(ProgramError, match=rf"main is no native code alone \(numpy computes {op}"):
+        saved_library(from_onnx(parse(text)), tmp_path / "m.so")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "numbers", "message"),
     [
         (
-            "(int32 n, int32 zero, int32 one) => (int32[K] y) { y = Range(zero, n, one) }",
-            r"numpy computes dyn.arange",
+            "(int64[1] s, int64[1] z) => (int64[P] y) "
+            "{ n = Constant<value = int64[3] {1, 2, 3}>() y = Slice(n, z, z, z, s) }",
+            [[0], [0]],
+            "in dyn.strided_slice: a step of 0, or an axis that is named twice",
         ),
         (
-            "(int32 n) => (int32[K] y) { zero = Constant<value = int32 {0}>() "
-            "one = Constant<value = int32 {1}>() y = Range(zero, n, one) }",
-            r"a library reads sizes of int64, not of int32\[\] \(dyn.arange\)",
+            "(int64[2] to, int64[3] x) => (int64[P, Q] y) { y = Reshape(x, to) }",
+            [[-1, -1], [1, 2, 3]],
+            "in dyn.reshape: more than one -1, or a 0 that copies no axis of int64[3]",
+        ),
+        (
+            "(int64[2] p, int64[3] x) => (int64[P] y, int64[Q] z) { y, z = Split(x, p) }",
+            [[1, 1], [1, 2, 3]],
+            "in dyn.split: parts that are not axis 0 of int64[3]",
+        ),
+        (
+            "(int64 a, int64 b) => (int64[P] y) { y = Range(a, b, a) }",
+            [0, 3],
+            "in dyn.arange: no number of steps leads from start to stop, or too many",
+        ),
+        (
+            "(int64 a, int64[3, 1] x) => (int64[3, 1] y) { y = CumSum(x, a) }",
+            [2, [[1], [2], [3]]],
+            "in gather: index 2 is out of range for extent 2",
         ),
     ],
 )
-def test_what_steps_cannot_ask(text: str, message: str, tmp_path: Path) -> None:
-    exe = bucketize.compile(from_onnx(parse(text)))
-    with pytest.raises(ProgramError, match=message):
-        exe.save_library(tmp_path / "m.so")
+def test_numbers_of_a_run_that_are_wrong(
+    text: str, numbers: list[object], message: str, tmp_path: Path
+) -> None:
+    """C says what Python does."""
+    exe, arrays = (
+        saved_library(from_onnx(parse(text)), tmp_path / "m.so"),
+        list(map(np.array, numbers)),
+    )
+    with pytest.raises(BucketizeError, match=re.escape(message)):
+        exe.run(*arrays)
+    with CModel(tmp_path / "m.so") as model:
+        outputs = [np.zeros(9)] * len(exe.outputs)
+        assert model.run(arrays, outputs, outputs=(ADDRESS * len(outputs))()) == SHAPE
+        assert model.error == message
 
 
 def test_other_inputs_than_tensors_are_refused(tmp_path: Path) -> None:

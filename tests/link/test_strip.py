@@ -96,8 +96,8 @@ def check(exe: Executable, *arrays: np.ndarray) -> list[int]:
     """Strips change no bit; how many kernels the groups have."""
     routine = exe.program.routines["main"]
     whole, guarded = Whole(exe.image), Poisoned(exe.image)
-    want, got = (c.invoke(routine, arrays) for c in (whole, guarded))
-    again = guarded.invoke(routine, arrays)  # on what the first run left
+    want, got = (c.enter(routine, arrays) for c in (whole, guarded))
+    again = guarded.enter(routine, arrays)  # on what the first run left
     assert stripped(whole) == []
     for a, b, c in zip(want, got, again, strict=True):
         np.testing.assert_array_equal(a, b)

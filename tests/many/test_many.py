@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -322,3 +323,34 @@ def test_show_says_whether_a_model_can_be_packed() -> None:
     assert told.startswith("not ragged: softmax: 'input_ids' does not hide tokens")
     wrong = shown("zoo:bert-mini", "--mask", "input_ids")
     assert "--mask is for --explain-ragged, which is not given" in wrong.stderr
+
+
+@pytest.mark.parametrize("lengths", [(3, 5, 8), (3,)])
+def test_what_nobody_foresaw_is_of_its_request_alone(
+    exe: Executable, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = exe._serving.run
+
+    def fails(name: str, inputs: list[Array], *how: Any) -> list[Array]:
+        if inputs[0].size in (3, sum(lengths)):
+            raise KeyError("what is not there")
+        return run(name, inputs, *how)
+
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(exe._serving, "run", fails)
+    with pytest.raises(RequestsError, match=f"1 of {len(lengths)} .*request 0: KeyError: 'wh"):
+        exe.run_many([request_of(rng, length) for length in lengths])
+
+
+def test_what_cannot_be_dealt_out_is_of_those_that_shared_the_call(
+    exe: Executable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise IndexError("no such row")
+
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr("bucketize.many.packed.Packed.deal", broken)
+    requests = [request_of(rng, 3), request_of(rng, 5), {"ids": 1}]
+    with pytest.raises(RequestsError) as e:
+        exe.run_many(requests)
+    assert [type(r).__name__ for r in e.value.results[:2]] == ["IndexError", "IndexError"]

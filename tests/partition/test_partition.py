@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bucketize
-from bucketize import zoo
+from bucketize import ops, zoo
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import (
     ArgumentError,
@@ -296,3 +296,14 @@ def test_what_nothing_tells_the_sizes_of_is_an_error() -> None:
     assert told.value.symbols == ["M"]
     with pytest.raises(UnboundedError, match=r"^traffic: it has no sizes of N, only of S; "):
         partition(mlp(), Traffic(("S",), np.array([[1]]), np.array([1])), target=TARGET)
+
+
+def test_a_size_below_what_an_op_takes_is_told_with_the_op() -> None:
+    x, b = Var("x", tensor("float32", 1, 1, Symbol("H", 5), 8)), Builder()
+    y = b.emit(ops.max_pool2d, x, kernel=(5, 5))
+    fn = b.function("main", [x], [y])
+    with pytest.raises(ShapeError, match=r"^traffic: H=3 is out of its bounds") as caught:
+        requests_of(fn, Traffic(("H",), np.array([[3]]), np.array([1])))
+    why, where = caught.value.notes
+    assert why == "the model takes no other: at H=3 a window of 5 (dilated by 1) over 3+0+0"
+    assert where.startswith("in max_pool2d(")

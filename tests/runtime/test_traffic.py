@@ -19,8 +19,9 @@ import bucketize
 from bucketize import ops, zoo
 from bucketize.cli.group import main
 from bucketize.errors import BucketizeError, BucketizeWarning, TrafficError, UnknownNameError
-from bucketize.ir import Builder, Module, Var
-from bucketize.traffic.counter import MOST_OF_TALLY, MOST_SIZES, MOST_TIMES, TrafficCounter
+from bucketize.ir import CALL, Builder, Module, Var
+from bucketize.runtime.vm import REMEMBERED
+from bucketize.traffic.counter import MOST_SIZES, MOST_TIMES, TrafficCounter
 from bucketize.traffic.drift import changes
 from bucketize.traffic.latency import Latencies
 from bucketize.traffic.value import Traffic
@@ -134,14 +135,45 @@ def test_sizes_that_come_by_many_shapes_are_one() -> None:
     b = Builder()
     exe = bucketize.compile(Module({"main": b.function("main", [x], [b.emit(ops.relu, x)])}))
     run = exe.context()
-    for width in range(1, MOST_OF_TALLY + 9):
+    for width in range(1, REMEMBERED + 9):
         run(np.zeros((2 + width % 2, width), np.float32))
     found = exe.traffic
     assert found is not None
-    half = MOST_OF_TALLY // 2 + 4
+    half = REMEMBERED // 2 + 4
     assert found.histogram("N") == {2: half, 3: half}
-    (tally,) = (tally for _, tally in exe._counter._tallies)
-    assert len(tally.by_shapes) <= MOST_OF_TALLY
+
+
+def test_memory_of_shapes_is_bounded_at_any_depth() -> None:
+    """A callee of new shapes has its context forget all, the call that it is part of, too."""
+    exe = of_nonzeros()
+    run = exe.context()
+    for k in range(2 * REMEMBERED):
+        x = np.zeros(2 * REMEMBERED, np.float32)
+        x[:k] = 1
+        assert run(x)[0].shape == (1, k)
+    (reference, _) = exe._counter._tallies[0]
+    assert len(reference()._routes) <= REMEMBERED  # type: ignore[attr-defined]
+    assert exe.traffic is not None
+    assert exe.traffic.histogram("N") == {2 * REMEMBERED: 2 * REMEMBERED}
+
+
+def of_nonzeros() -> bucketize.Executable:
+    """A function calls another by what only the run tells."""
+    x, p = Var("x", tensor("float32", Symbol("N"))), Var("p", tensor("int64", 1, AnyDim()))
+    inner, b = Builder(), Builder()
+    callee = inner.function("inner", [p], [inner.emit(ops.neg, p)])
+    where = b.emit(ops.nonzero, x)
+    (y,) = b.emit_all(CALL, where, callee="inner", types=(tensor("int64", 1, AnyDim()),))
+    return bucketize.compile(Module({"main": b.function("main", [x], [y]), "inner": callee}))
+
+
+def test_what_serves_calls_may_change_between_two_of_one_shape() -> None:
+    exe = of_nonzeros()
+    for ones in (1, 2):
+        exe.run(np.array([1] * ones + [0] * (3 - ones), np.float32))
+        exe.program.routines.take_over(())
+    assert exe.traffic is not None
+    assert exe.traffic.histogram("N") == {3: 2}
 
 
 def test_threads_count_exactly() -> None:
@@ -166,12 +198,14 @@ def test_memory_is_bounded_and_requests_are_exact() -> None:
     counter, owner = TrafficCounter(("N",)), Owner()
     tally = counter.tally(owner, {})
     for size in range(200_000):
-        tally.new_cell({"N": size}, "main").requests += 1
+        tally.cell({"N": size}, "main").requests += 1
+        if size % REMEMBERED == 0:
+            tally.forget_cells()
     with pytest.warns(BucketizeWarning, match="rounded up to multiples of 4"):
         traffic = counter.snapshot()
     assert traffic is not None
     assert traffic.total == 200_000
-    assert len(traffic.sizes) <= MOST_SIZES + MOST_OF_TALLY
+    assert len(traffic.sizes) <= MOST_SIZES + REMEMBERED
 
 
 @given(st.lists(st.tuples(st.integers(0, 3_000), st.integers(1, 9)), min_size=1, max_size=40))
@@ -181,8 +215,7 @@ def test_bins_are_joined_and_no_request_is_lost(came: list[tuple[int, int]]) -> 
     tally, clones = counter.tally(owner, {}), Counter[int]()
     for second, size in sorted(came):
         tally.turn(counter._origin + second + 0.5)
-        cell = tally.cell({"N": size}) or tally.new_cell({"N": size}, "main")
-        cell.requests += 1
+        tally.cell({"N": size}, "main").requests += 1
         clones[size] += 1
     traffic = counter.snapshot()
     assert traffic is not None
@@ -203,7 +236,7 @@ def test_bins_are_joined_before_sizes_are_rounded() -> None:
     for second in range(100):
         tally.turn(counter._origin + second + 0.5)
         for size in range(1_000):
-            (tally.cell({"N": size}) or tally.new_cell({"N": size}, "main")).requests += 1
+            tally.cell({"N": size}, "main").requests += 1
     traffic = counter.snapshot()
     assert traffic is not None
     assert (traffic.total, counter._step, counter._span) == (100_000, 1, 2)
@@ -239,7 +272,7 @@ def test_latencies_are_those_of_numpy_to_six_bits(seconds: list[float]) -> None:
 def test_a_child_counts_from_nothing() -> None:
     counter, owner = TrafficCounter(("N",)), Owner()
     tally = counter.tally(owner, {})
-    one = tally.new_cell({"N": 1}, "main")
+    one = tally.cell({"N": 1}, "main")
     one.requests += 1
     reading, writing = os.pipe()
     child = os.fork()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread, current_thread
@@ -19,6 +21,8 @@ from bucketize.errors import ArgumentError, CompileError, KernelError
 from bucketize.executable import Executable
 from bucketize.kernel import build
 from bucketize.op import Array
+from bucketize.program.instruction import Decide
+from bucketize.runtime import vm
 from bucketize.text import constants, parse, show
 from bucketize.traffic.value import Traffic
 
@@ -339,3 +343,32 @@ def test_requests_from_many_threads_meanwhile() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_what_serves_may_change_within_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that calls on (`nonzero` is no single segment) has its results, and is counted."""
+    mod = parse("def @main(%x: float32[N, 4]) { %0 = nonzero(%x) return %0 }")
+    exe = bucketize.compile(dispatch(mod, lambda _: [{"N": (1, 4)}, {"N": (4, 17)}]))
+    decide, routines = vm.RUN[Decide], exe.program.routines
+
+    def changing(*args: Any) -> None:
+        routines.take_over([])  # as a warm-up does, from a thread of its own
+        decide(*args)
+
+    monkeypatch.setitem(vm.RUN, Decide, changing)
+    for count in (2, 3, 3, 3, 5, 16, 2):
+        (indices,) = exe.run(np.ones((count, 4), np.float32))
+        assert indices.shape == (2, 4 * count)
+    assert exe.traffic is not None
+    assert exe.traffic.total == 7
+
+
+def test_the_last_of_what_was_warmed_up_goes_when_it_is_replaced() -> None:
+    exe = lazy()
+    warming = exe.warm_up_in_background()
+    assert warming.wait() == []
+    image = weakref.ref(exe.image)
+    exe.replace(lazy())
+    gc.collect()
+    assert image() is None
+    assert repr(warming) == "<warm-up, over: 0 clones are cold>"

@@ -196,6 +196,21 @@ def test_types_around_a_segment_are_its_own(path: Path, rebuild: bool) -> None:
         bucketize.load(path, rebuild=rebuild).run(np.ones((5, 2), np.float32))
 
 
+def test_sizes_are_read_of_as_many_words(tmp_path: Path) -> None:
+    """A library would read beyond a tensor that is smaller."""
+    x, k, b = Var("x", tensor("float32", 1, 4)), Var("k", tensor("int64", 2)), Builder()
+    path = tmp_path / "tile.bkt"
+    mod = Module({"main": b.function("main", [x, k], [b.emit(ops.dyn_tile, x, k)])})
+    bucketize.compile(mod).save(path)
+    header, blobs = contents(path)
+    (routine,) = header["routines"]
+    assert routine["types"][1] == "int64[2]"
+    routine["types"][1] = "int32[2]"
+    write(path, header, blobs)
+    with pytest.raises(ProgramError, match=r"2 sizes are read of int32\[2\]"):
+        bucketize.load(path).run(np.ones((1, 4), np.float32), np.ones(2, np.int32))
+
+
 def test_a_segment_is_a_function_of_the_types_beside_its_text(path: Path) -> None:
     """A run believes these and reads no text; who asks what it computes is told."""
     header, blobs = contents(path)

@@ -14,8 +14,9 @@ import grpc
 import numpy as np
 import pytest
 from google.protobuf import descriptor_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from test_queue import Slow
-from test_server import Process, X, mlp, wait_until
+from test_server import Process, WarmedLater, X, mlp, wait_until
 
 from bucketize.errors import ArgumentError
 from bucketize.serve.grpc import MESSAGES, POOL, RETRY, SERVICE, Rpc, asked_for, filled
@@ -269,3 +270,38 @@ def test_a_busy_server_tells_when_to_ask_again() -> None:
     asyncio.run(through())
     queue.close()
     assert slow.calls == [1]
+
+
+def test_a_model_is_ready_when_it_is_warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the protocol and by health, which clusters ask."""
+    its = WarmedLater(monkeypatch)
+    monkeypatch.setattr("bucketize.serve.grpc.LOOKED_S", 0.01)
+
+    async def through() -> None:
+        ports: list[int] = []
+        rpc = Rpc(its.server, "127.0.0.1:0", ports.append)
+        async with its.server.running(), rpc.running():
+            await asyncio.to_thread(asked, ports[0])
+
+    def asked(port: int) -> None:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            ask, healthy = asking(channel), health_pb2_grpc.HealthStub(channel)
+
+            def serves(service: str) -> bool:
+                request = health_pb2.HealthCheckRequest(service=service)
+                status: int = healthy.Check(request, timeout=600).status
+                assert (status == 1) == (status != 2)  # SERVING, NOT_SERVING
+                return status == 1
+
+            def each() -> list[bool]:
+                models = [ask("ModelReady", name=m.name, version="1").ready for m in its.models]
+                return [*models, ask("ServerReady").ready, serves(""), serves(SERVICE)]
+
+            wait_until(lambda: each() == [True, False, False, False, False])
+            its.may_end.set()
+            wait_until(lambda: each() == [True] * 5)
+            its.server.ends = True
+            wait_until(lambda: each() == [False] * 5)
+            assert ask("ServerLive").live
+
+    asyncio.run(through())

@@ -78,7 +78,14 @@ class Serving:
 @pytest.fixture
 def serving(package: Path, program: Path, tmp_path: Path) -> Iterator[Serving]:
     its = Serving(
-        package, "--trusted", "--traffic", tmp_path, "--limit-bytes", 1 << 28, f"a={program}"
+        package,
+        "--trusted",
+        "--warm-up",
+        "--traffic",
+        tmp_path,
+        "--limit-bytes",
+        1 << 28,
+        f"a={program}",
     )
     wait_until(its.answers)
     yield its

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,13 @@ from onnx_model import parse
 
 import bucketize
 from bucketize import ops, zoo
-from bucketize.errors import ProgramError
+from bucketize.errors import KernelError, ProgramError
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.serve.drift import DriftAlarm
-from bucketize.serve.listen import address, listening
+from bucketize.serve.listen import _Web, address, listening
 from bucketize.serve.model import ServedModel
 from bucketize.serve.queue import Queue
-from bucketize.serve.server import OWN_THREAD, Server, attend, watch
+from bucketize.serve.server import OWN_THREAD, Server, attend, renew, watch
 from bucketize.types import Symbol, tensor
 from dispatchers import log_dispatcher
 
@@ -148,6 +149,7 @@ def test_what_the_server_says_of_itself(client: Client) -> None:
     assert json.loads(content)["models"] == ["net", "other"]
     for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/net/ready"):
         assert client.ask(path)[0] == 200
+    assert json.loads(client.ask("/v2/models/net/ready")[2]) == {"name": "net", "ready": True}
     told = json.loads(client.ask("/v2/models/net/versions/1")[2])
     assert told["inputs"][0]["parameters"]["symbols"] == {"N": [1, 64]}
 
@@ -356,7 +358,8 @@ def test_a_call_beyond_the_memory_of_its_model_is_refused(tmp_path: Path) -> Non
             "/v2/models/net/infer", text + bytes(320_000), **headers
         )
         assert status == 400
-        assert b"the call takes 1,600,425,600 bytes, and 1,000,000 are left by a limit" in content
+        told = rb"the call takes 1,600,4\d\d,\d\d\d bytes, and 1,000,000 are left by a limit"
+        assert re.search(told, content)  # with what a kernel works in, which hangs on its vectors
         assert its.client.infer(X).shape == (3,)
 
 
@@ -489,3 +492,74 @@ def test_zoo_models_are_compiled_and_served(tmp_path: Path) -> None:
         ).run(x)
         np.testing.assert_allclose(np.reshape(y["data"], y["shape"]), want[0], rtol=1e-4, atol=1e-6)
         its.end(signal.SIGINT)
+
+
+class WarmedLater:
+    """A model that is warm when it is let, and one of the same that is warmed up at once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **later: Any) -> None:
+        self.may_end, cold, other = threading.Event(), mlp(), mlp()
+
+        def warm_up() -> None:
+            assert self.may_end.wait(WAIT_S)
+            raise later["fault"] if later else StopIteration
+
+        def slowly() -> None:
+            with suppress(StopIteration):
+                warm_up()
+
+        monkeypatch.setattr(cold, "warm_up", slowly)
+        self.models = ServedModel("other", "1", other), ServedModel("slow", "1", cold)
+        self.server = Server(self.models, Queue(1, 10), warm_up=True)
+
+
+def test_a_model_is_ready_when_it_is_warm(monkeypatch: pytest.MonkeyPatch) -> None:
+    its = WarmedLater(monkeypatch)
+
+    def is_ready(client: Client, path: str) -> bool:
+        status, _, content = client.ask(path)
+        assert (status == 200) == json.loads(content)["ready"] == (status != 503)
+        return status == 200
+
+    with served_here(its.server) as client:
+        wait_until(lambda: is_ready(client, "/v2/models/other/ready"))
+        assert not is_ready(client, "/v2/models/slow/versions/1/ready")
+        assert not is_ready(client, "/v2/health/ready")
+        assert client.ask("/v2/health/live")[0] == 200
+        assert set(its.models[0].executable.routines) > {"main"}
+        np.testing.assert_array_equal(client.infer(X, "slow"), X)  # who asks is answered
+        its.may_end.set()
+        wait_until(lambda: is_ready(client, "/v2/health/ready"))
+        assert is_ready(client, "/v2/models/slow/ready")
+        its.server.ends = True
+        assert not is_ready(client, "/v2/health/ready")
+        assert not is_ready(client, "/v2/models/other/ready")
+
+
+def test_what_cannot_be_warmed_up_is_told_and_not_ready(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    its = WarmedLater(monkeypatch, fault=KernelError("no room in the cache"))
+    its.may_end.set()
+    with served_here(its.server):
+        wait_until(lambda: "slow is not warmed up: KernelError('no room in" in caplog.text)
+        assert its.server.is_ready(its.models[0])
+        assert not its.server.is_ready(its.models[1])
+
+
+def test_a_signal_ends_readiness() -> None:
+    server = Server([ServedModel("net", "1", mlp())], Queue(1, 10))
+    web = _Web(listening(server, "127.0.0.1", 0), server)
+    assert server.is_ready()
+    web.handle_exit(signal.SIGTERM, None)
+    assert web.should_exit
+    assert not server.is_ready()
+    server.queue.close()
+
+
+def test_what_replaces_a_model_that_shall_be_warm_is(folder: Path) -> None:
+    model = ServedModel("net", "1", bucketize.load(folder / "net.bkt"), folder / "net.bkt")
+    for warm_up in (False, True):
+        model.identity = None  # as of another file
+        renew(model, warm_up=warm_up)
+        assert (len(model.executable.routines) > 1) == warm_up

@@ -63,3 +63,12 @@ def test_requests_between_multiples_are_refused() -> None:
 def test_sizes_are_told_once(tmp_path: Path) -> None:
     with pytest.raises(TuneError, match=r"^sizes and traffic both say where schedules are judged"):
         Options(log=tmp_path / "t.csv", sizes="middle", traffic=traffic({1: 1}))
+
+
+def test_symbols_of_one_size_need_not_be_in_the_traffic() -> None:
+    for low in (1, 4):
+        mod = bucketize.from_onnx(zoo.build("bert-mini"), bounds={"B": (low, low), "S": (8, 64)})
+        met = Traffic(("S",), np.array([[8], [40]]), np.array([1, 2]))
+        for each in (mod, dispatch(mod, lambda _: [{"S": (8, 33)}, {"S": (33, 65)}])):
+            judged = [sizes for s in subjects_of(each, met) for sizes, _ in s.judged]
+            assert judged == [{"S": 8}, {"S": 40}]

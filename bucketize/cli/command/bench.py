@@ -226,7 +226,7 @@ def report(benched: Benched, sessions: list[Session]) -> None:
 
 
 def facts(benched: Benched, sessions: list[Session]) -> dict[str, Any]:
-    """The same for scripts."""
+    """What was measured, and of whom, for scripts: processor, engines, and frames by sizes."""
     from bucketize.machine.host import host
 
     engines = {s.engine: {"version": s.version, "settings": s.settings} for s in sessions}

@@ -121,7 +121,7 @@ class ComparisonReport:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The same for scripts."""
+        """The report for scripts, as a JSON object."""
         return {
             "sizes": self.sizes,
             **asdict(self.tolerance),
@@ -311,7 +311,7 @@ def our_side(loaded: NamedModel, options: Mapping[str, Any]) -> Side:
 
 
 def other_side(loaded: NamedModel, against: str, threads: int) -> Side:
-    """What it is compared with."""
+    """The side that a model is compared with: the model compiled plainly, or an engine."""
 
     def plain(proto: ModelProto, inputs: Mapping[str, Array]) -> Sequence[Any]:
         from bucketize.compiler import compile

@@ -60,6 +60,11 @@ HOW = "pip install 'bucketize[serve]'"
     help="A folder: at the end, the sizes of each model's requests are written to NAME.csv there.",
 )
 @click.option(
+    "--warm-up",
+    is_flag=True,
+    help="Run every clone once, at the start and of what replaces it; a model is ready after that.",
+)
+@click.option(
     "--planned",
     multiple=True,
     metavar="[NAME=]FILE",
@@ -111,5 +116,6 @@ def serve(
         check_free(host, rpc_port)
     queue = Queue(options["cores"] or cores(), options["waiting"], seconds(options["latency"]))
     served = served_models(models, bounds, options)
-    server = Server(served, queue, options["body_bytes"], options["traffic"])
+    how = options["body_bytes"], options["traffic"]
+    server = Server(served, queue, *how, warm_up=options["warm_up"])
     run(server, host, port, rpc_port, echo)

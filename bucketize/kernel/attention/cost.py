@@ -57,12 +57,12 @@ class AttentionCost:
     depth: Dim
     features: Dim
     steps: Mapping[str, int]
-    """Of each score before its softmax, by the kinds of loops."""
+    """Steps of each score before its softmax, by the kinds of loops."""
 
     def seconds(
         self, schedules: Sequence[Schedule], points: Points, target: Target, cold_bytes: int = 0
     ) -> Floats:
-        """As `Cost.seconds`; what passes through the caches besides counts in no product."""
+        """Seconds of schedules at points; what passes through the caches besides does not count."""
         dims = self.batch, self.rows, self.keys, self.depth, self.features
         wide = value_vectors(self.features, target)
         del cold_bytes  # the keys and values were written just before

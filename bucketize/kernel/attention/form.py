@@ -18,11 +18,11 @@ class HeadForm:
 
     lanes: int
     rows: int
-    """Of the tallest tile of scores."""
+    """Rows of the tallest tile of scores."""
     vectors: int
-    """Of a row of it."""
+    """Vectors of a row of a tile of scores."""
     value_rows: int
-    """Of the tallest tile of results."""
+    """Rows of the tallest tile of results."""
     value_vectors: int
     inputs: int
     """Arguments of the kernel."""

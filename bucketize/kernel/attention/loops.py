@@ -43,7 +43,7 @@ class _Panel(NamedTuple):
     left: Size
     """Columns from there on."""
     columns: ir.Value
-    """Of the panel; more than are left, if it is the last one."""
+    """Columns of the panel; more than are left, if it is the last one."""
     copied: ir.Value
     """Whether it was copied."""
     at: ir.Value

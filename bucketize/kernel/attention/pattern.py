@@ -45,7 +45,7 @@ class Read:
     factor: float = 1.0
     count: int = 1
     along: int = 0
-    """That axis of what is read."""
+    """The axis, in the order of `axes`, that its elements are repeated along."""
 
     def seen(self, extents: Sequence[Dim]) -> tuple[Dim, ...]:
         """What is told for each axis, in that order."""
@@ -58,7 +58,7 @@ class Attention:
 
     query: Read
     key: Read
-    """As the second factor of the scores: its last axis counts the keys."""
+    """The second factor of the scores: its last axis counts the keys."""
     value: Read
     out: tuple[int, ...]
     """The axes of the result by those of the product."""

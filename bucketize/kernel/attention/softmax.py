@@ -88,7 +88,7 @@ def _greater(w: Writer, x: ir.Value, y: ir.Value) -> ir.Value:
 
 
 def _in_order(w: Writer, count: ir.Value, each: Each, start: ir.Value, step: Step) -> ir.Value:
-    """The same of whole vectors, one after the other: more of zeros change nothing."""
+    """A fold of whole vectors, one after the other: more of zeros change nothing."""
     (one,) = w.loop(0, count, lambda i, v: [step(each(i, None), v[0])], [start], step=w.lanes)
     return w.folded(one, step)
 

@@ -25,26 +25,26 @@ class DepthwiseConstants:
     """What is alike on all cores of a family; cycles unless said."""
 
     latency: float
-    """Of a chain of sums, for each step; the chains of tiles overlap."""
+    """Latency of a chain of sums, for each step; the chains of tiles overlap."""
     tile: float
     """To begin and end a tile."""
     run: float
     """To begin a run of tiles."""
     store: float
-    """Of a vector of a tile, with its epilogue."""
+    """To store a vector of a tile, with its epilogue."""
     call: float
     near: float
-    """By a stream's from the second cache: how fast lines come from there."""
+    """How fast lines come from the second cache, by a stream from there."""
     far: float
-    """And by one's from the third, from there."""
+    """How fast lines come from the third cache, by a stream from there."""
     share: float
-    """Of the first cache, that the lines of a window may fill if they are to stay there."""
+    """The share of the first cache that a window's lines may fill if they are to stay there."""
     share_l2: float
-    """Of the second, that image and result may fill."""
+    """The share of the second cache that image and result may fill."""
     apart: float
     """For a stretch of channels from afar that is moved without its neighbours."""
     late: float
-    """And if they are moved when the whole image has passed."""
+    """For such a stretch besides, if it is moved when the whole image has passed."""
     overlap: float
     """How well arithmetic and traffic overlap: 1, one after the other; many, the longer alone."""
 
@@ -55,17 +55,17 @@ class DepthwiseCost:
 
     image: Shape
     out: Shape
-    """Both as they lie: image, line, column, channel."""
+    """The shapes of image and result as they lie: image, line, column, channel."""
     kernel: tuple[int, int]
     strides: tuple[int, int]
     dilations: tuple[int, int]
     operands: int
-    """Of the epilogue, that are as large as the result."""
+    """Operands of the epilogue that are as large as the result."""
 
     def seconds(
         self, schedules: Sequence[Schedule], points: Points, target: Target, cold_bytes: int = 0
     ) -> Floats:
-        """As `Cost.seconds`; the weights are too few for their coldness to matter."""
+        """Seconds of schedules at points; the weights are too few for their coldness to matter."""
         del cold_bytes
         return self.modelled(schedules, points, target, FITTED[target.family])
 

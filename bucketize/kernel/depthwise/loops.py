@@ -35,7 +35,7 @@ class _Runs:
 
     inner: Functions
     rim: Functions
-    """Those of tiles that see pads."""
+    """The functions of tiles that see pads."""
 
 
 @dataclass(frozen=True)

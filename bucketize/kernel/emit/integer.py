@@ -98,7 +98,7 @@ class _WordNames(ast.NodeTransformer):
     def __init__(self, file: _File) -> None:
         self.file = file
         self.known: dict[str, type[IntEnum] | None] = {}
-        """Whose words lie at the addresses that variables are."""
+        """The names of the words that lie at the addresses that variables are."""
 
     def names(self, node: ast.expr) -> type[IntEnum] | None:
         """The names of the words at an address."""

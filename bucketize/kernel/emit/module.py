@@ -37,7 +37,7 @@ kernel = vector_kernel(__name__, emit, parameters)
 
 
 def form_source(module: str, form: Any) -> str:
-    """The same, with the fields of a form; one that is no literal has a `plain` that is."""
+    """The text of a kernel with a form's fields; one that is no literal has a `plain` that is."""
     values = {f.name: getattr(form, f.name) for f in fields(form)}
     return kernel_source(module, {name: getattr(v, "plain", v) for name, v in values.items()})
 

@@ -29,7 +29,7 @@ class BFloatType(ir.Type):  # type: ignore[misc]  # llvmlite is untyped
     intrinsic_name = "bf16"
 
     def __str__(self) -> str:
-        """As LLVM calls it."""
+        """The name that LLVM has for it."""
         return "bfloat"
 
 
@@ -48,7 +48,7 @@ def width_of(value: ir.Value) -> int:
 
 
 def constant(element: ir.Type, value: float, width: int) -> ir.Constant:
-    """The same number in every element."""
+    """A number in every element."""
     if width == 1:
         return ir.Constant(element, value)
     return ir.Constant(vector_type(element, width), [ir.Constant(element, value)] * width)
@@ -104,7 +104,7 @@ class Writer(WordWriter):
         return self.splat(self.builder.load(pointer, typ=FLOAT, align=FLOAT_BYTES), self.lanes)
 
     def load_truths(self, pointer: ir.Value, mask: ir.Value | None = None) -> ir.Value:
-        """As `load`, of bytes that are 0 or 1: whether they are 1."""
+        """Whether bytes in memory, each 0 or 1, are 1; where the mask is off, no access."""
         kind = vector_type(BYTE, self.lanes)
         none = constant(BYTE, 0, self.lanes)
         return self.builder.icmp_unsigned("!=", self._loaded(pointer, kind, mask, 1, none), none)

@@ -41,22 +41,22 @@ class ProductConstants:
     pixel: float
     """To find one of an image."""
     store: float
-    """Of a vector of a tile, with its epilogue."""
+    """To store a vector of a tile, with its epilogue."""
     spill: float
-    """Of a vector of sums that is kept between passes."""
+    """To keep a vector of sums between passes."""
     panel: float
     """To begin a pass over a panel."""
     call: float
     near: float
     """How much faster than a stream B comes from the second cache."""
     far: float
-    """And from the third."""
+    """How much faster than a stream B comes from the third cache."""
     farthest: float
-    """And from memory."""
+    """How much faster than a stream B comes from memory."""
     share: float
-    """Of the first cache, that B may fill."""
+    """The share of the first cache that B may fill."""
     share_l2: float
-    """Of the second."""
+    """The share of the second cache that B may fill."""
     held: float
     """The share of the last cache that others leave."""
     asked: float
@@ -64,7 +64,7 @@ class ProductConstants:
     overlap: float
     """How well arithmetic and traffic overlap: 1, one after the other; many, the longer alone."""
     overlap_memory: float
-    """The same where B comes from memory."""
+    """How well arithmetic and traffic overlap where B comes from memory."""
     conflict: float
     """For a line of A that rows which lie a page apart have driven out of the first cache."""
 
@@ -207,7 +207,7 @@ measured (`ZEN5` there)."""
 
 
 def modelled(p: Product, schedules: Sequence[Schedule], target: Target) -> Floats:
-    """The same by the constants of the target's cores."""
+    """Seconds of a product under schedules, by the constants of the target's cores."""
     return seconds(p, arrays(schedules, target.lanes), FITTED[target.family], target)
 
 
@@ -230,7 +230,7 @@ class ProductCost:
     def seconds(
         self, schedules: Sequence[Schedule], points: Points, target: Target, cold_bytes: int = 0
     ) -> Floats:
-        """As `Cost.seconds`."""
+        """Seconds of schedules at points of the symbols."""
         return self.modelled(points.values, schedules, target, cold_bytes)
 
     def product(self, sizes: Sequence[Sizes], cold_bytes: int = 0) -> Product:
@@ -241,7 +241,7 @@ class ProductCost:
     def modelled(
         self, at: Extents, schedules: Sequence[Schedule], target: Target, cold_bytes: int
     ) -> Floats:
-        """The same, however extents follow from points."""
+        """Seconds of schedules, however extents follow from points."""
         pairs = list(self.products(at, cold_bytes))
         seconds = np.concatenate([modelled(product, schedules, target) for product, _ in pairs])
         return seconds[np.argsort(np.concatenate([places for _, places in pairs]))]

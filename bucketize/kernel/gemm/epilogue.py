@@ -39,7 +39,7 @@ class Operand:
 
     @property
     def plain(self) -> tuple[Any, ...]:
-        """As literals."""
+        """The operand as literals."""
         return (self.place, self.kind, *([self.held] if self.held != FLOATS else []))
 
     @property
@@ -86,7 +86,7 @@ class Epilogue:
 
     @property
     def plain(self) -> tuple[Any, ...]:
-        """As literals, for a kernel's source; `of_plain` reads them."""
+        """The epilogue as literals, for a kernel's source; `of_plain` reads them."""
         short = [self.result] if self.result != PLAIN else []
         return (tuple(o.plain for o in self.operands), self.steps, *short)
 
@@ -98,7 +98,7 @@ class Epilogue:
         return Epilogue(tuple(Operand(*o) for o in operands), steps, result)
 
     def scaled(self, factor: float) -> Epilogue:
-        """The same of the anchor's value times a number."""
+        """The epilogue of the anchor's value times a number."""
         if factor == 1:
             return self
         first = 1 + len(self.operands)  # the number of the new step, which stands for the anchor

@@ -153,7 +153,7 @@ class _ProductLoops:
         return cursor
 
     def put_even_rows(self, first: ir.Value, height: ir.Value) -> ir.Value:
-        """The same of rows that lie evenly: of the highest tile, as a loop is longer than they."""
+        """Tell the addresses of rows that lie evenly: of the highest tile, without a loop."""
         w, table, row = self.w, self.table("row"), first
         for m in range(self.form.mr):
             w.store_pointer(row, table, m)

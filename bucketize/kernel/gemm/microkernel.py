@@ -47,9 +47,9 @@ PADS = (
     *("down", "top", "stride_y", "dilation_y", "reach_y"),
     *("right", "left", "stride_x", "dilation_x", "reach_x"),
 )
-"""Of a padded image: bytes from where the first window begins to the image, the window's columns,
-and channels of a pixel; along each axis the image's extent, the pads before it, and how a window
-goes."""
+"""Words of a padded image: bytes from where the first window begins to the image, the window's
+columns, and channels of a pixel; along each axis the image's extent, the pads before it, and how
+a window goes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +174,7 @@ class RegisterTile:
     def either(
         self, condition: ir.Value, these: Callable[[], Values], others: Callable[[], Values]
     ) -> Values:
-        """These values where the condition holds, else the others."""
+        """Values of the one branch where the condition holds, else of the other."""
         b, both, ends = self.w.builder, [], []
         with b.if_else(condition) as branches:
             for branch, values in zip(branches, (these, others), strict=True):
@@ -292,7 +292,7 @@ class RegisterTile:
     def shared_turns(
         self, depth: ir.Value, rows: Values, b: ir.Value, sums: Values, done: Size
     ) -> Values:
-        """The same, by a tile that fetches its share of what comes next."""
+        """The sums with `depth` steps added; the tile fetches its share of what comes next."""
 
         def fetch(k: ir.Value, _: ir.Value, steps: int) -> None:
             self.fetch_ahead(self.w.add(done, k), steps)
@@ -302,7 +302,7 @@ class RegisterTile:
     def turns(
         self, depth: ir.Value, rows: Values, b: ir.Value, sums: Values, fetch: Fetch
     ) -> Values:
-        """The same, in a loop that fetches something in each of its turns."""
+        """The sums with `depth` steps added, in a loop that fetches something in each turn."""
         w = self.w
         b_step: Size = self.form.b_step
         if not self.form.packed:

@@ -14,7 +14,7 @@ from bucketize.kernel.gemm.microkernel import Fetch, RegisterTile, Splats, Turn
 from bucketize.ops.rounding import PLAIN
 
 LANES = 4
-"""Of a register, and of the vectors of a tile."""
+"""Lanes of a register, and of the vectors of a tile."""
 UNROLL = 8
 """Steps of the reduction in a turn of its loop."""
 HALF = 2
@@ -38,7 +38,7 @@ class NeonTile(RegisterTile):
         return UNROLL
 
     def zeros(self) -> Values:
-        """The same, made where they are wanted: LLVM makes constants before it knows whether."""
+        """Zeros for sums, made where wanted: LLVM makes constants before it knows whether."""
         zeros = super().zeros()
         return together(self.w, [], zeros)[1] if len(zeros) > 1 else zeros
 
@@ -63,7 +63,7 @@ class NeonTile(RegisterTile):
         fetch: Fetch,
         asked: Size | None = None,
     ) -> Values:
-        """The same, with fetches in the turns of the first `asked` steps alone, or in all."""
+        """The sums, with fetches in the turns of the first `asked` steps alone, or in all."""
         w, steps = self.w, self.unroll
         whole = w.mul(w.div(depth, steps), steps)
         fetched = whole
@@ -123,7 +123,7 @@ class NeonTile(RegisterTile):
 
 
 def together(w: Writer, addresses: Values, vectors: Values) -> tuple[Values, Values]:
-    """The same values, of which LLVM forgets where they come from: what needs one has to wait.
+    """Values of which LLVM forgets where they come from: what needs one has to wait.
 
     So vectors that are loaded for one step are gone before those of the next come, and an address
     moves by the load itself. Else LLVM loads more than there are registers for, and counts parts

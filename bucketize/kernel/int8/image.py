@@ -74,7 +74,7 @@ class _ByteWindows(PanelLoops):
         w.when(w.compare(rest, ">", 0), lambda: self._pads(behind, rest))
 
     def _pads(self, to: ir.Value, pixels: Size) -> None:
-        """So many of them."""
+        """Write the pads of so many pixels."""
         w = self.w
         zero = w.builder.trunc(w.word(self.d["zero"]), BYTE if self.unit == DOT else SHORT)
         self.put(to, w.mul(pixels, self.d["channels"]), lambda _, width: w.splat(zero, width))

@@ -138,7 +138,7 @@ class PanelLoops:
         self.copy(self.w.at(a, self.w.mul(row, depth)), to, depth)
 
     def copy(self, read: ir.Value, to: ir.Value, count: Size) -> None:
-        """So many bytes as groups have them."""
+        """Copy so many bytes, in the form that groups have them in."""
 
         def value(at: Size, width: int) -> ir.Value:
             kind = vector_type(BYTE, width)
@@ -231,7 +231,7 @@ class PanelLoops:
 
 
 def _store(w: Writer, value: ir.Value, at: ir.Value, left: Size) -> None:
-    """As many of the elements as there are columns left."""
+    """Store the elements for which there are columns left."""
     w.when(
         w.compare(left, ">=", w.lanes),
         lambda: w.store(value, at),

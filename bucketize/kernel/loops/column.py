@@ -17,7 +17,7 @@ from bucketize.ops.window.column import blocks
 from bucketize.types import product
 
 PER_AXIS = ("e", "k", "b", "s", "d", "p")
-"""Of each axis: the image, a window, how many of them, their stride, dilation, the pad before."""
+"""Words of each axis: image, window, how many windows, their stride, dilation, the pad before."""
 
 
 def _source(workload: Workload) -> str:

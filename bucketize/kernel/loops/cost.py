@@ -105,13 +105,13 @@ class Steps:
 
     @cached_property
     def work(self) -> Work:
-        """What it moves, over dims."""
+        """Work of the loops: what they move, over dims."""
         return work(self.workload)
 
     def seconds(
         self, schedules: Sequence[Schedule], points: Points, target: Target, cold_bytes: int = 0
     ) -> Floats:
-        """As `Cost.seconds`."""
+        """Seconds of schedules at points, from counts of the loops' steps."""
         each = [self.counted(s, points, target, cold_bytes) for s in schedules]
         seconds = seconds_each(FITTED[target.family], target.speed)
         return np.stack([taken(table(counts), seconds) for counts in each], axis=1)
@@ -167,4 +167,4 @@ FITTED = fitted(
     far_byte=(0.751, 0.568),
     overlap=(1.99, 1.94),
 )
-"""Of one of each kind, in what `UNITS` says; fitted by `-m benchmarks constants` to "rest"."""
+"""The cost of one of each kind, by `UNITS`; fitted by `-m benchmarks constants` to "rest"."""

@@ -317,14 +317,14 @@ def _nonzero_counts(_: Workload, at: LoopCounts) -> Counts:
     return {"lone": 2 * math.prod(at.dims[:-1])}
 
 
-def _is_plain(b: Binding) -> bool:
+def is_plain(b: Binding) -> bool:
     """Whether elements are of a kind that loops compare as they are."""
     return b.args[0].type.dtype.kind in "biuf" and b.args[0].type.dtype != "float16"
 
 
 NONZERO = loop_template(
     "nonzero",
-    takes(nonzero_rows, where=_is_plain),
+    takes(nonzero_rows, where=is_plain),
     _nonzero_source,
     _nonzero_launch,
     _nonzero_counts,

@@ -70,7 +70,7 @@ def _launch(workload: Workload, shapes: Shapes) -> Launch:
 
 
 def _counts(workload: Workload, at: LoopCounts) -> Counts:
-    """As those of `reduce`, row by row."""
+    """Steps of the loops: those of `reduce`, row by row."""
     n, segments, inner = at.dims
     size = math.prod((n, at.extent)) / max(segments, 1)
     kind = "choose" if workload.anchor.op is segment_max else "simple"

@@ -49,7 +49,7 @@ class Reach:
     count: Size
     """Elements that it meets there."""
     counted: Size
-    """Those that a mean is over."""
+    """Elements that a mean is over."""
 
 
 def emit(w: Writer, block: ir.Value, /, **form: bool) -> None:

@@ -66,7 +66,7 @@ class PoolCost:
     moved: Dim
     """Bytes."""
     pixels: Dim
-    """Of the result."""
+    """Pixels of the result."""
     channels: Dim
     taps: Dim
     """Places of the window."""
@@ -76,7 +76,7 @@ class PoolCost:
     def seconds(
         self, schedules: Sequence[Schedule], points: Points, target: Target, cold_bytes: int = 0
     ) -> Floats:
-        """As `Cost.seconds`: the vectors that are worked on and the bytes that are moved.
+        """Seconds of schedules at points: by the vectors worked on and the bytes moved.
 
         The constants are those of depthwise convolutions, whose windows slide alike; none is fitted
         to pooling. There are no weights to be cold.

@@ -57,18 +57,18 @@ class WinogradCost:
     """The cost of such a convolution, over dims."""
 
     patches: Mapping[int, Dim]
-    """Those of all images, by m."""
+    """Patches of all images, by m."""
     axes: Mapping[int, Axes]
-    """Those of a patch, by m."""
+    """The axes of a patch, by m."""
     channels: int
     channels_out: int
-    """Those of a group."""
+    """Channels of a group, of the image and of the result."""
     groups: int = 1
 
     def seconds(
         self, schedules: Sequence[Schedule], points: Points, target: Target, cold_bytes: int = 0
     ) -> Floats:
-        """As `Cost.seconds`."""
+        """Seconds of schedules at points of the symbols."""
         return self.modelled(schedules, points, target, FITTED, cold_bytes)
 
     def modelled(
@@ -79,7 +79,7 @@ class WinogradCost:
         constants: WinogradConstants,
         cold_bytes: int,
     ) -> Floats:
-        """The same by constants of one's own."""
+        """Seconds of schedules at points, by constants of one's own."""
         return self._at(points.values, schedules, target, constants, cold_bytes)
 
     def best(

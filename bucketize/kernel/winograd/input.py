@@ -46,11 +46,11 @@ class WinogradForm:
     """Lines and columns of the result that a patch gives: m, or 1 where the filter has one tap."""
     taps: Pair
     strides: Pair
-    """Of the filter, along lines and columns."""
+    """Taps and strides of the filter, along lines and columns."""
     rows: int
     """Patches of the tallest tile of a product."""
     least: int
-    """Those of the lowest one that the balanced cut of a block can ask for."""
+    """Patches of the lowest tile that the balanced cut of a block can ask for."""
     vectors: int
     """Vectors of a panel."""
     inputs: int
@@ -183,7 +183,7 @@ class Data:
         w.when(rest, lambda: w.call(self.edge, arguments))
 
     def _inner(self, w: Writer, *arguments: ir.Value) -> None:
-        """So many vectors of channels of a patch whose lines and pixels lie as told."""
+        """Transform vectors of channels of a patch whose lines and pixels lie as told."""
         memory, source, line, pixel, target, count = arguments
         form, (high, wide), (y, x) = self.form, self.form.reach, self.form.axes
         block = Words(w, memory, form.block_names)

@@ -29,7 +29,7 @@ Dims: TypeAlias = dict[str, ir.Value]
 
 
 SHARE_L2 = 0.5
-"""Of the second cache, that V and M of a block may fill."""
+"""The share of the second cache that V and M of a block may fill."""
 LEAST, LEAST_WIDE, WIDE = 24, 49, 256
 """Patches that a block has at least, so that the weights are read few times; and where they are of
 so many channels."""

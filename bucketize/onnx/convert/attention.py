@@ -190,7 +190,7 @@ def _as_long(n: Node, mask: Atom, scores: Atom) -> Atom:
 
 
 def _weights(n: Node, scores: Atom) -> Atom:
-    """Their softmax, in the precision that is asked for."""
+    """The softmax of scores, in the precision that is asked for."""
     code, dtype = n.attr("softmax_precision"), scores.type.dtype
     precision = dtype if code is None else helper.tensor_dtype_to_np_dtype(code)
     scores = scores if precision == dtype else n.emit(e.cast, scores, dtype=precision.name)

@@ -41,10 +41,10 @@ DIRECT = {op_type: get(op_type.lower()) for op_type in ALIKE.split()} | {
     "Xor": e.logical_xor,
 }
 ALIGNED = {"Add", "And", "Equal", "Greater", "Less", "Mul", "Or", "Sub", "Xor"}
-"""Those that broadcast in another way before opset 7."""
+"""Operators that broadcast in another way before opset 7."""
 
 ROUNDINGS = ("up", "down", "nearest")
-"""Of numbers to powers of two."""
+"""Modes of rounding numbers to powers of two."""
 
 for _op_type, _op in DIRECT.items():
     converts_directly(_op_type, _op, since=7 if _op_type in ALIGNED else 1)

@@ -315,7 +315,7 @@ def _gru_step(size: int, r_gates: Atom, r_hidden: Atom, f: Activation, g: Activa
 
 
 def _gru_step_behind(size: int, own: _Weights, f: Activation, g: Activation) -> Step:
-    """The same where the product of the hidden gate is what is reset."""
+    """A step of a GRU where the product of the hidden gate is what is reset."""
 
     def step(m: Emitter, x: Atom, states: Sequence[Atom]) -> list[Atom]:
         (h,) = states

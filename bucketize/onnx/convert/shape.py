@@ -267,7 +267,7 @@ def _indices(n: Node, x: Atom) -> Atom:
 
 
 def _ones(n: Node, x: Atom) -> Atom:
-    """As many ones."""
+    """Ones, as many as a vector has elements."""
     (count,) = x.type.shape
     if isinstance(count, int):
         return vector(*(1,) * count)

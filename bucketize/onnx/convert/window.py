@@ -214,7 +214,7 @@ def auto_pad(n: Node, rank: int) -> tuple[str, Sizes]:
 
 
 def halves(total: Sequence[Dim], rule: str) -> Shape:
-    """As many pads before each axis as after it, or one more on the side that the rule says."""
+    """Pads, halved before and behind each axis; an odd one is on the side that the rule says."""
     less, more = [t // 2 for t in total], [t - t // 2 for t in total]
     return (*less, *more) if rule == "SAME_UPPER" else (*more, *less)
 

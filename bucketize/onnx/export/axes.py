@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from bucketize.onnx.export.rule import ExportSite, exports
 from bucketize.ops.dyn import axes as d
 from bucketize.ops.dyn.shape import dyn_first_rows, dyn_nonzero_rows
-from bucketize.ops.selection import kept_boxes, non_max_suppression, nonzero_rows, unique
+from bucketize.ops.selection import kept_boxes, non_max_suppression, nonzero_rows, row_order, unique
 
 
 @exports(d.dyn_cumsum)
@@ -29,6 +31,16 @@ def _split(s: ExportSite) -> str:
 @exports(unique)
 def _unique(s: ExportSite) -> tuple[str, ...]:
     return s.nodes("Unique", s[0], outputs=4, **s.attrs("axis", "sorted"))
+
+
+@exports(row_order)
+def _row_order(s: ExportSite) -> tuple[str, str]:
+    """By the numbers that `Unique` gives rows: what has not that of the one before begins."""
+    _, _, which, _ = s.nodes("Unique", s[0], outputs=4, axis=0)
+    numbers, order = s.nodes("TopK", which, s.node("Shape", which), outputs=2, axis=0, largest=0)
+    zero, last = s.integers(0), s.integers(-1)
+    before = s.node("Slice", s.node("Concat", last, numbers, axis=0), zero, last)
+    return order, s.cast(s.node("Not", s.node("Equal", numbers, before)), np.int64)
 
 
 @exports(non_max_suppression)

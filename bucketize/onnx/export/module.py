@@ -117,7 +117,7 @@ class _Export:
     callees: dict[str, _Callee] = field(default_factory=dict)
     """By their names in the module, those first that others call."""
     identifiers: set[str] = field(default_factory=set)
-    """Their names in the model."""
+    """The names of functions in the model."""
     entered: list[str] = field(default_factory=list)
     """The functions that are being written, each called by the one before."""
     faults: dict[str, dict[str, None]] = field(default_factory=dict)

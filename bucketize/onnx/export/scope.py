@@ -39,10 +39,10 @@ class Frame:
     """Constants made of others and how, shared by all frames."""
     captured: dict[Const, str] = field(default_factory=dict)
     types: dict[str, Type] = field(default_factory=dict)
-    """Of the values that are atoms."""
+    """The types of the values that are atoms."""
     taken: set[str] = field(default_factory=set)
     titles: Counter[str] = field(default_factory=Counter)
-    """Of the nodes, how often each was given."""
+    """The titles of the nodes, how often each was given."""
     numbers: Iterator[int] = field(default_factory=count)
 
     def name(self, hint: str) -> str:

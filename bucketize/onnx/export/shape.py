@@ -29,6 +29,11 @@ def _dyn_reshape(s: ExportSite) -> str:
     return s.node("Reshape", s[0], s.int64(1), allowzero=s.attr("allow_zero"))
 
 
+@exports(dyn.dyn_view)
+def _dyn_view(s: ExportSite) -> str:
+    return s.node("Reshape", s[0], s.int64(1), allowzero=1)
+
+
 @exports(dyn.dyn_with_rank)
 def _dyn_with_rank(s: ExportSite) -> str:
     shape = s.node("Reshape", s.node("Shape", s[0]), s.integers(s.attr("rank")), allowzero=1)

@@ -14,6 +14,7 @@ from bucketize.ops.fill import arange, arange_value, full, full_value
 from bucketize.ops.index import topk
 from bucketize.ops.rules import (
     at_least,
+    check_extents,
     check_lengths,
     range_extent,
     same,
@@ -45,6 +46,7 @@ __all__ = [
     "dyn_strided_slice",
     "dyn_tile",
     "dyn_topk",
+    "dyn_view",
     "dyn_with_rank",
 ]
 
@@ -93,7 +95,7 @@ def _quotient(x: Shape, shape: Shape, have: Dim, rest: Dim) -> Dim:
 
 
 def _reshape_unranked(_x: Type, shape: Type, *, allow_zero: bool) -> Shape:
-    """As many extents as `shape` has elements; those that are numbers are known."""
+    """A shape of the extents that `shape` has as elements; those that are numbers are known."""
     least = 0 if allow_zero else 1
     return tuple(d if isinstance(d, int) and d >= least else ANY for d in elements("shape", shape))
 
@@ -110,6 +112,12 @@ def dyn_reshape(x: Shape, shape: Dim | Shape, *, allow_zero: bool = False) -> At
     with assumptions() as relied:
         newshape = resolve_reshape(x, counted("shape", shape), allow_zero=allow_zero)
     return {"newshape": newshape, **({"allow_zero": False} if relied else {})}
+
+
+@dynamic(reshape, extents=1, example="float32[N, C], int64[2] = (C, N); int64[N], int64[1] = (N,)")
+def dyn_view(_x: Shape, shape: Dim | Shape) -> Attrs:
+    """The elements of `x` under the extents that `shape` holds, as they are."""
+    return {"newshape": check_extents(counted("shape", shape))}
 
 
 @dynamic(
@@ -215,7 +223,7 @@ def dyn_tile(x: Shape, repeats: Dim | Shape) -> Attrs:
     "int64[C+3, N], int64[1] = (C,) {axis=0, largest=False}",
 )
 def dyn_topk(_x: Shape, k: Dim | Shape, **attrs: Any) -> Attrs:
-    """As many of the greatest or smallest along `axis` as `k` holds, and their indices."""
+    """The greatest or smallest along `axis`, as many as `k` holds, and their indices."""
     return {"k": lone("k", k), **attrs}
 
 

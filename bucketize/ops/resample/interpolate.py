@@ -18,7 +18,7 @@ Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
 
 SHRUNK_UP = "ceil_if_shrunk"
-"""Else down: what the first opsets left open."""
+"""The rounding that is up where an axis shrinks, else down: the first opsets left it open."""
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", SHRUNK_UP)
 COORDINATES = (
     "half_pixel",

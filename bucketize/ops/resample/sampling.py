@@ -240,7 +240,7 @@ class _Samples:
     count: int
     first: Array
     neighbours: list[tuple[Array, Array]]
-    """Of each sample the pixels on either side, and their weights."""
+    """The pixels on either side of each sample, and their weights."""
 
 
 def _samples(low: Any, extent: Any, cells: int, size: int, ratio: int) -> _Samples:

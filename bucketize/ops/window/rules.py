@@ -32,7 +32,7 @@ def check_rank(name: str, x: Shape, axes: int) -> None:
 
 
 def check_window(kernel: Sequence[Dim], strides: Any, dilations: Any, pads: Any, axes: int) -> None:
-    """As many extents of a window and steps of each kind as axes, and twice as many pads."""
+    """A window has an extent, and a step of each kind, for each axis, and two pads."""
     check_numbers("kernel", kernel, axes, 1)
     check_numbers("strides", strides, axes, 1)
     check_numbers("dilations", dilations, axes, 1)
@@ -40,7 +40,7 @@ def check_window(kernel: Sequence[Dim], strides: Any, dilations: Any, pads: Any,
 
 
 def check_numbers(name: str, numbers: Any, count: int, least: int) -> None:
-    """So many numbers, none of them less than `least`: of those that are dims it is relied on."""
+    """Check `count` numbers, none less than `least`: of those that are dims it is relied on."""
     listed = numbers if isinstance(numbers, tuple | list) else ()
     if len(listed) != count or any(_is_below(n, least) for n in listed):
         raise TypeRelError(f"{name} must be {count} numbers from {least} up, got {numbers!r}")
@@ -63,7 +63,7 @@ def conv_work(out: Shape, _x: Shape, w: Shape, **_: Any) -> Dim:
 
 
 def check_channels(channels: Dim, w: Shape, groups: int) -> None:
-    """As many channels as the weights read, and outputs, at least one, that the groups share."""
+    """Channels are those that the weights read; groups share the outputs, at least one each."""
     check_groups(w[0], groups, "output channels")
     meet(channels, w[1] * groups)
 

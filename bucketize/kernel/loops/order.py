@@ -1,4 +1,4 @@
-"""The greatest or smallest of each line along an axis, without sorting the line.
+"""The greatest or smallest of each line along an axis, without sorting the line; rows in order.
 
 The first k elements of a line become a heap in the results' own memory, with the one that ranks
 last at its root; each later element that ranks before it takes its place: O(n log k). Then the heap
@@ -11,6 +11,7 @@ import math
 
 from bucketize.ir import Binding
 from bucketize.kernel.loops.cost import Counts, LoopCounts
+from bucketize.kernel.loops.index import is_plain
 from bucketize.kernel.loops.loop import (
     GRAIN,
     Source,
@@ -21,7 +22,8 @@ from bucketize.kernel.loops.loop import (
 )
 from bucketize.kernel.template import REPORT, Launch, Shapes
 from bucketize.kernel.workload import Workload
-from bucketize.ops import topk
+from bucketize.ops import row_order, topk
+from bucketize.types import product
 from bucketize.types.number import kind_of
 
 
@@ -118,3 +120,77 @@ def _counts(_: Workload, at: LoopCounts) -> Counts:
 
 
 TOPK = loop_template("topk", takes(topk), _source, _launch, _counts)
+
+
+# --- rows: merged, in runs that double, between the memory of both results ------------------------
+
+X, Y = "x0[p + c]", "x0[q + c]"
+
+
+def _rows_source(workload: Workload) -> str:
+    s, b = Source(), workload.anchor
+    s("if begin >= end:", "    return", "width = 1")
+    with s.loops(t="n"):
+        s("y0[t] = t")
+    with s.block("while width < n:"):
+        _merge(s, b)
+        with s.loops(t="n"):
+            s("y0[t] = y1[t]")
+        s("width *= 2")
+    with s.loops(t="least(n, 1)"):
+        s("y1[t] = 1")
+    with s.loops(t="1, n"):
+        is_lone = len(b.args[0].type.shape) == 1
+        _compare(s, "y0[t]", "y0[t - 1]", _alike(b) if is_lone else f"{X} == {Y}")
+        s("y1[t] = int64(c < m)")
+    return kernel_text("row_order", workload, s, ["n", "m"])
+
+
+def _merge(s: Source, b: Binding) -> None:
+    """The lines that merge each two runs of y0 to one of y1; of equals those of the first first."""
+    s("u = 0", "v = 0", "middle = 0", "right = 0")
+    with s.loops(t="n"):
+        with s.block("if t == right:"):
+            s("u = t", "middle = least(t + width, n)", "v = middle")
+            s("right = least(middle + width, n)")
+        s("second = u == middle")
+        with s.block("if u < middle and v < right:"):
+            _compare(s, "y0[v]", "y0[u]", _alike(b))
+            less = _with_nan(b, f"{X} < {Y}", f"{X} == {X} and {Y} != {Y}")
+            s(f"second = c < m and ({less})")
+        with s.block("if second:"):
+            s("y1[t] = y0[v]", "v += 1")
+        with s.block("else:"):
+            s("y1[t] = y0[u]", "u += 1")
+
+
+def _compare(s: Source, row: str, other: str, alike: str) -> None:
+    """The lines that find the first place `c` at which two rows are not alike."""
+    s(f"p = {row} * m", f"q = {other} * m", "c = 0")
+    with s.block(f"while c < m and ({alike}):"):
+        s("c += 1")
+
+
+def _alike(b: Binding) -> str:
+    return _with_nan(b, f"{X} == {Y}", f"{X} != {X} and {Y} != {Y}")
+
+
+def _with_nan(b: Binding, numbers: str, nan: str) -> str:
+    """A comparison, of dtypes that have NaN with what holds of it."""
+    return f"{numbers} or ({nan})" if kind_of(b.args[0].type.dtype) == "f" else numbers
+
+
+def _rows_launch(workload: Workload, shapes: Shapes) -> Launch:
+    (x,) = argument_shapes(workload, shapes)
+    return Launch((x[0], product(x[1:])), 1)
+
+
+def _rows_counts(_: Workload, at: LoopCounts) -> Counts:
+    """Each row is compared once in each round, mostly by its first element."""
+    n, _m = at.dims
+    return {"lone": 3 * n * math.log2(n + 2)}
+
+
+ROW_ORDER = loop_template(
+    "row_order", takes(row_order, where=is_plain), _rows_source, _rows_launch, _rows_counts
+)
