@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping
 
 from bucketize.errors import DispatchError
 from bucketize.ir import Module
 from bucketize.partition.partition import BUDGET, WORTH, partition
 from bucketize.partition.value import Partition
 from bucketize.types import Shape
-from dispatchers.axis import Intervals, check_options
-
-Rule: TypeAlias = Callable[..., Partition]
+from dispatchers.axis import Intervals, RuleDispatcher
 
 
-class PartitionDispatcher:
+class PartitionDispatcher(RuleDispatcher):
     """A dispatcher that looks at the whole module: `dispatch` asks it for a partition.
 
     Args:
@@ -28,19 +24,6 @@ class PartitionDispatcher:
 
     """
 
-    def __init__(self, rule: Rule, **options: Any) -> None:
-        functools.update_wrapper(self, rule)
-        check_options(rule, options)
-        self.rule, self.options = rule, options
-
-    def __repr__(self) -> str:
-        options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
-        return f"<dispatcher {self.rule.__name__}({options})>"
-
-    def with_options(self, **options: Any) -> PartitionDispatcher:
-        """The same dispatcher with other options; others stay."""
-        return PartitionDispatcher(self.rule, **self.options | options)
-
     def of_module(self, mod: Module, function: str = "main") -> Partition:
         """The partition of a function: what it says, and what it is expected to buy.
 
@@ -48,7 +31,8 @@ class PartitionDispatcher:
             DispatchError: nothing is dynamic, or the function is dispatched already.
 
         """
-        return self.rule(mod, function, **self.options)
+        its: Partition = self.rule(mod, function, **self.options)
+        return its
 
     def __call__(self, _shapes: Mapping[str, Shape]) -> Intervals:
         """Raise: shapes alone do not tell where kernels change."""

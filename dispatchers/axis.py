@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from bucketize.errors import ArgumentError, DispatchError, did_you_mean
 from bucketize.types import AnyDim, Dim, Interval, Profile, Shape, Symbol, bounds
@@ -13,10 +13,46 @@ from bucketize.types import AnyDim, Dim, Interval, Profile, Shape, Symbol, bound
 Intervals: TypeAlias = dict[str, dict[int, list[Interval]]]
 Answer: TypeAlias = Intervals | list[Profile] | list[dict[str, Interval]]
 Dispatcher: TypeAlias = Callable[[Mapping[str, Shape]], Answer]
-Rule: TypeAlias = Callable[..., Iterable[int]]
 
 
-class AxisDispatcher:
+class RuleDispatcher:
+    """A dispatcher made of one rule, whose keyword-only parameters are its options.
+
+    Args:
+        rule: the rule.
+        **options: of the rule.
+
+    Raises:
+        DispatchError: the rule has no such option.
+
+    """
+
+    def __init__(self, rule: Callable[..., Any], **options: Any) -> None:
+        functools.update_wrapper(self, rule)  # type: ignore[arg-type]  # each kind can be called
+        check_options(rule, options)
+        self.rule, self.options = rule, options
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
+        return f"<dispatcher {self.rule.__name__}({options})>"
+
+    def with_options(self, **options: Any) -> Self:
+        """The same dispatcher with other options.
+
+        Args:
+            **options: those that are set; others stay.
+
+        Returns:
+            A new dispatcher.
+
+        Raises:
+            DispatchError: the rule has no such option.
+
+        """
+        return type(self)(self.rule, **self.options | options)
+
+
+class AxisDispatcher(RuleDispatcher):
     """A dispatcher made of one rule. The intervals cover each dynamic axis without a gap.
 
     Of an axis without an upper bound size 0 is left to the fallback clone, unless 0 is a cut.
@@ -31,30 +67,6 @@ class AxisDispatcher:
         DispatchError: the rule has no such option.
 
     """
-
-    def __init__(self, rule: Rule, **options: Any) -> None:
-        functools.update_wrapper(self, rule)
-        check_options(rule, options)
-        self.rule, self.options = rule, options
-
-    def __repr__(self) -> str:
-        options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
-        return f"<dispatcher {self.rule.__name__}({options})>"
-
-    def with_options(self, **options: Any) -> AxisDispatcher:
-        """The same dispatcher with other options.
-
-        Args:
-            **options: those that are set; others stay.
-
-        Returns:
-            A new dispatcher.
-
-        Raises:
-            DispatchError: the rule has no such option.
-
-        """
-        return AxisDispatcher(self.rule, **self.options | options)
 
     def __call__(self, shapes: Mapping[str, Shape] | None = None, **options: Any) -> Intervals:
         """Cut the dynamic axes of the inputs: what `dispatch` calls.
@@ -99,11 +111,12 @@ class AxisDispatcher:
 
     def _cuts(self, lo: int, hi: int | None) -> Iterable[int]:
         try:
-            return self.rule(lo, hi, **self.options)
+            cuts: Iterable[int] = self.rule(lo, hi, **self.options)
         except TypeError as e:  # its text is about the rule's code, not about the options
             raise self._unusable("") from e
         except (ValueError, ArithmeticError) as e:
             raise self._unusable(f": {e}") from e
+        return cuts
 
     def _unusable(self, why: str) -> DispatchError:
         name, kinds = self.rule.__name__, _options_of(self.rule).items()

@@ -31,7 +31,9 @@ from rich.table import Table
 DISPATCH = ("dispatch", "verify", "transforms", "text")
 CUT = ("plan", "bounds", "transforms", "save", "runtime")
 TESTS = {  # module: the tests that ought to catch its mutants, test_<name>.py in a folder of tests/
-    "bucketize/types/dim.py": ("types", "multiple", "ratio"),
+    "bucketize/types/dim.py": ("types", "multiple"),
+    "bucketize/types/extent.py": ("types", "multiple", "ratio"),
+    "bucketize/types/algebra.py": ("types", "multiple", "ratio"),
     "bucketize/types/function.py": ("types",),
     "bucketize/types/relation.py": ("types", "plan"),
     "bucketize/dispatch/bucket.py": ("dispatch",),

@@ -23,6 +23,7 @@ SLOWDOWN = ["mean_slowdown", "mean_slowdown_q1", "mean_slowdown_q3", "worst_slow
 SIZE = (8.0, 5.0)  # inches
 MARKERS = "osD^vP*X"
 LEGEND_ROWS = 24  # that stand beside a figure of this size
+LISTED = 6  # values in a title; more are counted
 NAMED = 10  # lines that a reader can still tell from one another
 TICKS = 16  # shapes that an axis can name
 TAKEN = {"one_clone_s": "one clone", "chosen_s": "chosen", "oracle_s": "best kernels"}
@@ -323,9 +324,9 @@ def _shapes(frame: pd.DataFrame) -> list[str]:
     return [str(shape) for shape in every.unique()]
 
 
-def _listed(names: list[str], most: int = 6) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return "; ".join(names[:most]) + more
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return "; ".join(names[:LISTED]) + more
 
 
 def _legend(figure: Figure, axes: Axes) -> None:

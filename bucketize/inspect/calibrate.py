@@ -26,7 +26,7 @@ from bucketize.errors import BusyWarning, KernelError, warn
 from bucketize.inspect.cores import family
 from bucketize.inspect.peak import READ, TURNS
 from bucketize.inspect.roofline import CHAINS, probe, round_seconds
-from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.link.memory import address, empty_bytes
 from bucketize.machine.calibration import Calibration, is_wanted, stored, write
 from bucketize.machine.host import host, machine_of

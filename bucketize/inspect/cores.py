@@ -14,7 +14,7 @@ from bucketize.ir import Builder, Var
 from bucketize.kernel.build import build
 from bucketize.kernel.depthwise.cost import FITTED
 from bucketize.kernel.depthwise.template import TEMPLATE, sweep
-from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.template import Schedule
 from bucketize.kernel.workload import Workload
 from bucketize.link.ffi import function_at

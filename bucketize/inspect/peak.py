@@ -10,17 +10,10 @@ from collections.abc import Callable
 from llvmlite import ir
 
 from bucketize.kernel.emit import math
-from bucketize.kernel.emit.vector import (
-    FLOAT,
-    FLOAT_BYTES,
-    INT,
-    LINE,
-    Size,
-    Values,
-    Writer,
-    vector_type,
-)
+from bucketize.kernel.emit.vector import FLOAT, Writer, vector_type
+from bucketize.kernel.emit.writer import FLOAT_BYTES, INT, Size, Values
 from bucketize.kernel.gemm.microkernel import FIRST, STREAM
+from bucketize.machine.target import LINE
 
 UNROLLED = 4  # vectors of a step, so that counting costs nothing
 READ = 16  # those that are read in one

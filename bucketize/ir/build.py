@@ -296,18 +296,18 @@ def taken_block(b: Binding, condition: Atom) -> Function | None:
     return None
 
 
-def refine(fn: Function, types: Sequence[Type], name: str | None = None) -> Function:
+def refine(fn: Function, types: Sequence[Type]) -> Function:
     """`fn` with its parameters' types met with `types` and its body inferred anew."""
     if len(types) != len(fn.params):
         raise TypeRelError(f"{fn.name} takes {len(fn.params)} arguments, got {len(types)}")
-    if name is None and all(p.type == t for p, t in zip(fn.params, types, strict=True)):
+    if all(p.type == t for p, t in zip(fn.params, types, strict=True)):
         return fn
     dims, met = matched(fn.params, types)
     params = [
         Var(p.name, replace(m, value=t.value) if isinstance(m, TensorType) else m)
         for p, m, t in zip(fn.params, met, types, strict=True)
     ]
-    return copy_block(fn, {}, params, dims, name)
+    return copy_block(fn, {}, params, dims)
 
 
 def without_value(t: Type) -> Type:

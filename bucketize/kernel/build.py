@@ -22,12 +22,11 @@ from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from threading import Lock, RLock, local
-from types import ModuleType
 from typing import TYPE_CHECKING, Self
 
 from bucketize.errors import KernelError
 from bucketize.kernel.cache import code_path, made, stored
-from bucketize.kernel.codegen import compiled
+from bucketize.kernel.codegen import compiled, generated
 from bucketize.kernel.object import Kernel, load
 from bucketize.machine.directory import cache_directory
 from bucketize.machine.host import processor
@@ -232,11 +231,8 @@ def emitting() -> list[Path]:
 
 
 def _compile(wanted: Processor, path: Path) -> bytes:
-    """Python's own cache of compiled files takes no part: it would be believed unseen."""
-    module = ModuleType(path.stem)
     with _compiling, _uncollected():
-        exec(compile(path.read_text(), path, "exec"), module.__dict__)
-        text, symbol = module.kernel(wanted)
+        text, symbol = generated(path, wanted)
         return compiled(text, symbol, path.stem, wanted)
 
 

@@ -1,12 +1,25 @@
-"""Machine code, made of LLVM IR."""
+"""LLVM IR, made of a kernel's source, and machine code, made of LLVM IR."""
 
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
+from types import ModuleType
 
 import llvmlite.binding as llvm
 
 from bucketize.machine.target import Processor
+
+
+def generated(path: Path, wanted: Processor) -> tuple[str, str]:
+    """The IR of the kernel whose source a file holds, optimised, and the kernel's symbol there.
+
+    Python's own cache of compiled files takes no part: it would be believed unseen.
+    """
+    module = ModuleType(path.stem)
+    exec(compile(path.read_text(), path, "exec"), module.__dict__)
+    text, symbol = module.kernel(wanted)
+    return text, symbol
 
 
 def compiled(text: str, entry: str, name: str, wanted: Processor) -> bytes:
@@ -14,13 +27,23 @@ def compiled(text: str, entry: str, name: str, wanted: Processor) -> bytes:
 
     Everything else stays inside the object: two of them never share a symbol.
     """
+    code: bytes = machine(wanted).emit_object(_module(text, entry, name))
+    return code
+
+
+def assembly(text: str, entry: str, name: str, wanted: Processor) -> str:
+    """The same machine code to read."""
+    code: str = machine(wanted).emit_assembly(_module(text, entry, name))
+    return code
+
+
+def _module(text: str, entry: str, name: str) -> llvm.ModuleRef:
     module = llvm.parse_assembly(text)
     for function in module.functions:
         if not function.is_declaration and function.name != entry:
             function.linkage = "internal"
     module.get_function(entry).name = name
-    code: bytes = machine(wanted).emit_object(module)
-    return code
+    return module
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What a kernel template is, what it takes and gives, and the table of all templates."""
+"""What a kernel template is, what it takes and gives."""
 
 from __future__ import annotations
 
@@ -192,27 +192,6 @@ class Template:
             return f"expected the knobs {list(knobs)}, got {list(schedule)}"
         wrong = (f"{k}={v} is not in {knobs[k]}" for k, v in schedule.items() if v not in knobs[k])
         return next(wrong, None) or self.legal(workload, schedule, target)
-
-
-TEMPLATES: dict[str, Template] = {}
-"""By name, in order of preference: the first that accepts a workload is its default."""
-
-
-def candidates(workload: Workload, target: Target | None = None) -> list[Template]:
-    """All templates that can compute the workload, on a target or on some, the default one first.
-
-    Where a target has the instruction that one is made for, loops never paid. Where it sums in one
-    order one is left: templates differ in their sums.
-    """
-    able = [t for t in TEMPLATES.values() if t.accepts(workload)]
-    if target is None:
-        return able
-    dots = [t for t in able if t.dot in target.processor.dots]
-    able = dots or [t for t in able if not t.dot]
-    if target.in_order:
-        minimal = [t for t in able if t.minimal and all(t.knobs(workload, target).values())]
-        return (minimal or able)[:1]
-    return able
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from bucketize.link.image import Image, Linked
 from bucketize.link.plan import FAILURES, PASSES, Plan
 from bucketize.link.planner import launch_of, plan_of
 from bucketize.link.table import row, table
+from bucketize.machine.target import LINE
 from bucketize.op import Array
 from bucketize.program.instruction import Segment
 
 TABLES = ("code", "checks", "words", "parts", "tensors", "pointers", "groups", "reports", "links")
 """The tables of a plan that native code reads as they are."""
-ALIGNMENT = 64
 TEXTS = {
     "no_memory_at": "no memory for %lld bytes",
     "no_array_at": "there is no array at place %lld",
@@ -79,7 +79,7 @@ class ModelData:
     def constant(self, array: Array) -> int:
         """The place of a constant, one for all who read it."""
         if id(array) not in self.arrays:
-            self.arrays[id(array)] = self.add(np.ascontiguousarray(array), ALIGNMENT), array
+            self.arrays[id(array)] = self.add(np.ascontiguousarray(array), LINE), array
         return self.arrays[id(array)][0]
 
     def slots(self) -> Iterator[tuple[int, str]]:

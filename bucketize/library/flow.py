@@ -30,9 +30,8 @@ from bucketize.program.instruction import (
     Segment,
 )
 from bucketize.program.program import Program, Routine
-from bucketize.types import AnyDim, Dim, Expr, Symbol, TensorType, Type, symbols
+from bucketize.types import MOST_EXTENT, AnyDim, Dim, Expr, Symbol, TensorType, Type, symbols
 
-LARGEST = 1 << 62
 NOT_TOLD = Symbol("?")
 ONE_BOOL = TensorType(np.dtype(np.bool_), ())
 
@@ -159,12 +158,12 @@ class Flow:
             is_first = dim.name not in frame.sizes
             number = frame.sizes.setdefault(dim.name, self.n_sizes)
             self.n_sizes += is_first
-            most = LARGEST if dim.hi is None else dim.hi
+            most = MOST_EXTENT if dim.hi is None else dim.hi
             texts = _text(where, f"{dim.name}="), _text(where, f"{dim.name} in {dim.range}", "")
             return (*at, number, int(is_first), dim.lo, most, dim.step, *texts)
         if isinstance(dim, int):
             return (*at, -1, 0, dim, dim, 1, *[_text(where, "")] * 2)
-        return (*at, dim, 0, 0, LARGEST, 1, *[_text(where, f"{dim}=")] * 2)
+        return (*at, dim, 0, 0, MOST_EXTENT, 1, *[_text(where, f"{dim}=")] * 2)
 
     def _hold(self, rows: Sequence[tuple[Any, ...]]) -> None:
         if rows:

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
 
-from bucketize.library.data import ALIGNMENT, ModelData
+from bucketize.library.data import ModelData
 from bucketize.link.block import WORD
 from bucketize.machine.file import put
+from bucketize.machine.target import LINE
 from bucketize.save.container import placing
 
 INTERFACE = "interface.o"
@@ -55,7 +56,7 @@ def write_objects(
         f"{name}.map": MAP.substitute(exports="; ".join(exports)),
         "data.S": DATA.substitute(
             name=name,
-            alignment=ALIGNMENT,
+            alignment=LINE,
             symbol=f"bucketize_{name}_data",
             pieces="\n".join(_pieces(name, data)),
         ),

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from bucketize.errors import ProgramError
-from bucketize.library.data import ALIGNMENT, ModelData
+from bucketize.library.data import ModelData
 from bucketize.machine.elf import ARM, FILL, HEADER, IDENT, JUMP_BYTES, SECTION, SYMBOL, X86, Object
 from bucketize.machine.file import Piece
+from bucketize.machine.target import LINE
 
 PAGE = {X86: 1 << 12, ARM: 1 << 16}  # the largest that systems have
 SHARED, VERSION = 3, 1
@@ -65,7 +66,7 @@ class Text:
         """Functions of other libraries, by their names, in order."""
         end = 0
         for its in objects:
-            start = _up(end, ALIGNMENT)
+            start = _up(end, LINE)
             end = start + its.size
             self.objects.append((start, its))
             for name, entry in its.symbols:

@@ -14,7 +14,7 @@ from bucketize.op import Array
 from bucketize.types import FUNCTIONS, AnyDim, Dim, Expr, Symbol, Term
 
 Row = tuple[int, int, int, int]  # result, function, a, b
-NUMBERS = {name: i for i, name in enumerate(("+", "*", *FUNCTIONS))}
+NUMBERS = {name: i for i, name in enumerate(FUNCTIONS)}
 """The functions by which native code, `link.native.fill`, makes a dim of two."""
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from bucketize.fork import ThreadLock
 from bucketize.kernel.build import Building, build
 from bucketize.kernel.object import Kernel
-from bucketize.kernel.template import TEMPLATES, Launch
+from bucketize.kernel.template import Launch
+from bucketize.kernel.templates import TEMPLATES
 from bucketize.link import native as cores
 from bucketize.link.ffi import Native, function_at
 from bucketize.link.image import Image, core

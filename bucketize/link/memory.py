@@ -16,9 +16,9 @@ import numpy as np
 
 from bucketize.call import has_memory, no_memory
 from bucketize.errors import ShapeError
+from bucketize.machine.target import LINE
 from bucketize.op import Array
 
-ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 HUGE_PAGE = 1 << 21  # bytes, of x86-64 and most kernels of aarch64
 CHUNK = 1 << 23  # bytes that a pool takes at least
 SMALL = 1 << 12  # bytes; no pool is begun for less
@@ -37,7 +37,7 @@ def empty_bytes(size: int) -> Array:
         MemoryError: there is not enough.
 
     """
-    raw, boundary = (_mapped, HUGE_PAGE) if size >= HUGE_PAGE else (_allocated, ALIGNMENT)
+    raw, boundary = (_mapped, HUGE_PAGE) if size >= HUGE_PAGE else (_allocated, LINE)
     array = raw(size + boundary)
     start = -address(array) % boundary
     return array[start : start + size]
@@ -63,7 +63,7 @@ def _mapped(size: int) -> Array:
 
 def aligned(array: Array) -> Array:
     """The array itself if it is contiguous and aligned, else a copy that is."""
-    if array.flags.c_contiguous and address(array) % ALIGNMENT == 0:
+    if array.flags.c_contiguous and address(array) % LINE == 0:
         return array
     return _copied(array, empty_bytes(array.nbytes))
 
@@ -100,7 +100,7 @@ class Pool:
 
     def empty_bytes(self, size: int) -> Array:
         """An aligned array of bytes that holds anything."""
-        room = -(-size // ALIGNMENT) * ALIGNMENT
+        room = -(-size // LINE) * LINE
         self.nbytes += room
         if room > self._left.nbytes:
             if size < SMALL:

@@ -285,26 +285,17 @@ def _template_fault(templates: Container[str] | None, name: str) -> str:
     return "" if is_known else f"{name!r}, and no template has this name"
 
 
-def select(
-    trials: Iterable[Trial],
-    *,
-    environment: Environment | None = None,
-    host: bool = True,
-    versions: bool = True,
-) -> list[Trial]:
+def select(trials: Iterable[Trial], *, environment: Environment | None = None) -> list[Trial]:
     """The trials measured on this host with these versions; a LogWarning counts the others.
 
     Args:
         trials: rows of a log.
         environment: what they are compared with; by default that of this process.
-        host: whether another processor matters.
-        versions: whether other versions of what writes machine code matter.
 
     """
     wanted = environment or here()
-    names = (HOST if host else ()) + (VERSIONS if versions else ())
     trials = list(trials)
-    reasons = [difference(trial, wanted, names) for trial in trials]
+    reasons = [difference(trial, wanted, HOST + VERSIONS) for trial in trials]
     skipped = Counter(reason for reason in reasons if reason)
     if skipped:
         listed = "; ".join(f"{n} with {reason}" for reason, n in skipped.most_common())

@@ -16,6 +16,9 @@ from bucketize.machine.speed import FAMILIES, TYPICAL, Speed
 from bucketize.quota import quota
 
 VARIABLE = "BUCKETIZE_TARGET"
+LINE = 64
+"""Bytes of a cache line, and of the widest vector, on all machines that matter: buffers begin at
+multiples, words that different threads write lie apart, a prefetch brings so much."""
 # feature -> (float32 lanes of a vector, vector registers); the first that is there wins
 VECTORS = {"avx512f": (16, 32), "avx2": (8, 16), "avx": (8, 16), "sse2": (4, 16), "neon": (4, 32)}
 DOTS: Mapping[str, Mapping[str, str]] = {
@@ -118,7 +121,8 @@ class Target:
     family: str = FAMILIES[0]
     """The family of its cores, as models of cost have constants for."""
     in_order: bool = False
-    """Whether each element is summed in one order, whatever else a kernel is asked for."""
+    """Whether each element is summed in one order, whatever else a kernel is asked for: what
+    `compile` calls `invariant`, and what saved programs call it."""
 
     @cached_property
     def crowded(self) -> Target:

@@ -14,7 +14,8 @@ from typing import Protocol, Self
 from bucketize.errors import TuneError
 from bucketize.ir import Module
 from bucketize.kernel.build import is_built
-from bucketize.kernel.template import TEMPLATES, Implementation
+from bucketize.kernel.template import Implementation
+from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.workload import Workload
 from bucketize.log.environment import Environment, here
 from bucketize.log.outcome import COMPILED, Outcome
@@ -93,7 +94,7 @@ class Worker:
 
     Kernels are compiled by as many as there are cores, and timed by one of them while the others
     rest. `plugins` are modules that they import first, by name: the way to bring own templates,
-    which such a module puts into `bucketize.kernel.template.TEMPLATES`.
+    which such a module puts into `bucketize.kernel.templates.TEMPLATES`.
     """
 
     limits: Limits = field(default_factory=Limits)

@@ -11,13 +11,12 @@ from bucketize.kernel.template import Launch
 from bucketize.link.ffi import function_at
 from bucketize.link.link import shared
 from bucketize.link.memory import address, empty_bytes
+from bucketize.machine.target import LINE
 from bucketize.measure.job import Repeats
 from bucketize.op import Array
 from bucketize.runtime.thread_pool import ONE, TEAM, Run
 from bucketize.timing import interleaved, processor_seconds, wall_seconds
 from bucketize.types import evaluate
-
-LINE = 64  # bytes of a cache line
 
 
 class TimedKernel:

@@ -13,6 +13,8 @@ from bucketize.report.report import ModelReport
 from bucketize.report.section import megabytes, milliseconds
 from bucketize.table import several
 
+LISTED = 4  # names in a sentence; more are counted
+
 
 @dataclass(frozen=True)
 class NextStep:
@@ -46,9 +48,9 @@ def what(of: ModelReport) -> str:
     return f"{of.name} takes {_listed(its['inputs'])} and gives {_listed(its['outputs'])}. {sizes}"
 
 
-def _listed(texts: Any, most: int = 4) -> str:
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return ", ".join(texts[:most]) + more
+def _listed(texts: Any) -> str:
+    more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED else ""
+    return ", ".join(texts[:LISTED]) + more
 
 
 def chosen(of: ModelReport) -> str:

@@ -271,9 +271,8 @@ class Reader:
         return left
 
     def _combined(self, mark: str, a: Dim, b: Dim, at: Token) -> Dim:
-        fns = {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b}
         try:
-            return FUNCTIONS[mark].value(a, b) if mark in FUNCTIONS else fns[mark]()
+            return a - b if mark == "-" else FUNCTIONS[mark].value(a, b)
         except TypeRelError as e:
             self.fail(e.message, at)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm.cost import FITTED, Knobs, arrays, seconds
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Schedule

@@ -10,7 +10,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm.schedule import Tiling, is_packed
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Schedule
@@ -18,7 +18,7 @@ from bucketize.log.cell import parse_shapes
 from bucketize.log.log import rows
 from bucketize.log.trial import KERNEL, Trial
 
-TEMPLATES = ("matmul", "conv2d")
+PRODUCTS = ("matmul", "conv2d")  # templates
 CLOCK = {"emeraldrapids": 0.85e-6, "znver5": 0.42e-6}
 """By processor, the seconds of a trial that are not the kernel's: two looks at the clock, and a
 call from Python. A kernel that does nothing seems to take so long."""
@@ -72,7 +72,7 @@ def records(trials: Iterable[Trial]) -> list[Record]:
 
 def is_product(trial: Trial) -> bool:
     """Whether a trial tells which product it computed."""
-    return trial.template in TEMPLATES and bool(trial.flops)
+    return trial.template in PRODUCTS and bool(trial.flops)
 
 
 def product_of(trial: Trial) -> Product:

@@ -17,7 +17,8 @@ from bucketize.ir import CALL, Function, Module, Var, all_bindings
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.gemm.cost import ProductCost
 from bucketize.kernel.select import Select
-from bucketize.kernel.template import TEMPLATES, Cost, Implementation, Schedule, Shapes
+from bucketize.kernel.template import Cost, Implementation, Schedule, Shapes
+from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import Work, work
 from bucketize.kernel.workload import Workload
 from bucketize.log.cell import shape_text

@@ -1,13 +1,13 @@
 """Dims, how they relate, and types: everybody imports them from here."""
 
 import bucketize.types.function  # noqa: F401  fills the table of functions
+from bucketize.types.algebra import maximum, minimum, total
 from bucketize.types.dim import (
     ANY,
     FUNCTIONS,
-    LONGEST,
+    HUGE,
     MOST_EXTENT,
     AnyDim,
-    Bounds,
     Dim,
     Expr,
     Interval,
@@ -17,17 +17,10 @@ from bucketize.types.dim import (
     Symbol,
     Symbolic,
     Term,
-    bounds,
-    extremes,
-    followed,
     lone_term,
-    maximum,
-    minimum,
     show_interval,
-    symbols,
-    terms_of,
-    total,
 )
+from bucketize.types.extent import LONGEST, bounds, extremes, followed, symbols, terms_of
 from bucketize.types.points import Column, Points
 from bucketize.types.ratio import Ratio, ratio_of
 from bucketize.types.relation import (
@@ -56,8 +49,8 @@ from bucketize.types.tensor import (
     tensor,
 )
 
-__all__ = ["ANY", "FUNCTIONS", "LONGEST", "MOST_EXTENT"]
-__all__ += ["AnyDim", "Assumption", "Bounds", "Column", "Dim", "Expr", "Interval", "OptionalType"]
+__all__ = ["ANY", "FUNCTIONS", "HUGE", "LONGEST", "MOST_EXTENT"]
+__all__ += ["AnyDim", "Assumption", "Column", "Dim", "Expr", "Interval", "OptionalType"]
 __all__ += [
     "Points",
     "Profile",

@@ -63,7 +63,7 @@ class Points:
     def _atom(self, atom: Atom) -> Column:
         if isinstance(atom, Symbol):
             return self.values(atom)
-        function = np.frompyfunc(FUNCTIONS[atom.fn].value, len(atom.args), 1)
+        function: Any = np.frompyfunc(FUNCTIONS[atom.fn].value, len(atom.args), 1)
         return self.column(function(*map(self.values, atom.args)))
 
     @staticmethod

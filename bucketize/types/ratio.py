@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from bucketize.types.dim import Dim, extremes, maximum
+from bucketize.types.algebra import maximum
+from bucketize.types.dim import Dim
+from bucketize.types.extent import extremes
 from bucketize.types.relation import substitute
 
 MOST = 1 << 15

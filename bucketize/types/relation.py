@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import TypeAlias
 
 from bucketize.errors import TypeRelError
+from bucketize.types.algebra import minimum, term, total
 from bucketize.types.dim import (
     ANY,
     FUNCTIONS,
@@ -22,13 +23,9 @@ from bucketize.types.dim import (
     Monomial,
     Shape,
     Symbol,
-    bounds,
-    extremes,
     lone_term,
-    minimum,
-    term,
-    total,
 )
+from bucketize.types.extent import bounds, extremes
 
 
 def substitute(dim: Dim, env: Mapping[str, Dim]) -> Dim:

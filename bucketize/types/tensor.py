@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from bucketize.errors import TypeRelError, UnknownRankError
-from bucketize.types.dim import ANY, Dim, Shape, Symbol, symbols
+from bucketize.types.dim import ANY, Dim, Shape, Symbol
+from bucketize.types.extent import symbols
 from bucketize.types.ratio import Ratio
 from bucketize.types.relation import join, meet, substitute
 

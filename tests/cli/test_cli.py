@@ -337,6 +337,42 @@ def test_show_after_a_pass_prints_nothing_else(run: Run, net: str, option: str) 
     assert f"error: --after prints nothing else: {name} prints something else\n" in told.stderr
 
 
+def test_show_prints_the_code_of_a_kernel(run: Run, net: str) -> None:
+    explained = run("run", net, "--at", "N=3", "--explain").output.splitlines()
+    name = explained[2].split("  ")[0]
+    head = r"k_matmul_\w+: matmul mr=\d+ .*\[default\]\n"
+    ir = run("show", net, "--kernel", name).output
+    assert re.match(f"; {head}; ModuleID", ir)
+    assert "define void @k_matmul_" in ir
+    its = ir.split()[1].rstrip(":")
+    assembly = run("show", net, "--kernel", its, "--as", "asm").output
+    assert re.match(f"; {head}", assembly)
+    assert f"\n{its}:" in assembly
+    assert "\n        retq\n" in assembly or "\n        ret\n" in assembly
+    source = run("show", net, "--kernel", name, "--as", "source").output
+    assert re.match(f"# {head}", source)
+    assert "\nkernel = vector_kernel(__name__, emit, parameters)\n" in source
+    wrong = run("show", net, "--dim", "N=1..5", "-d", "log", "--kernel", "Gemm")
+    assert wrong.exit_code == 2
+    assert f"error: no kernel in main[N=1] named 'Gemm'; known: {name}" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--kernel", "x", "--after", "cse"], "--kernel prints nothing else: --after prints"),
+        (["--kernel", "x", "--json"], "--kernel prints nothing else: --json prints"),
+        (["--as", "asm"], "there is no --kernel: --as is for the code of a kernel"),
+    ],
+)
+def test_show_of_a_kernel_is_asked_for_alone(
+    run: Run, net: str, options: list[str], message: str
+) -> None:
+    told = run("show", net, *options)
+    assert told.exit_code == 2
+    assert f"error: {message}" in told.stderr
+
+
 def test_convolutions_are_as_precise_as_was_asked(run: Run) -> None:
     graph = "(float[1, 16, 58, 58] x) => (y) <float[16, 16, 3, 3] w> { y = Conv(x, w) }"
     model = parse(graph)

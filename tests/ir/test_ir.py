@@ -268,8 +268,7 @@ def test_a_rule_must_not_emit_and_decline(mlp):
 
 
 def test_refine_infers_anew(mlp):
-    fn = refine(mlp, [tensor("float32", 2, ANY), tensor("float32", 3, 3)], "static")
-    assert fn.name == "static"
+    fn = refine(mlp, [tensor("float32", 2, ANY), tensor("float32", 3, 3)])
     assert fn.params[0].type == tensor("float32", 2, 3)
     assert fn.results[0].type == tensor("float32", 2, 3)
 

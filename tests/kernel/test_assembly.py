@@ -21,7 +21,7 @@ from bucketize.inspect import roofline
 from bucketize.kernel.attention import template as attention
 from bucketize.kernel.codegen import machine
 from bucketize.kernel.depthwise import template as depthwise
-from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm import cost, matmul
 from bucketize.kernel.gemm.macrokernel import CHUNK
 from bucketize.kernel.gemm.schedule import Tiling, tiles
@@ -29,7 +29,7 @@ from bucketize.kernel.product import Product
 from bucketize.kernel.template import Schedule
 from bucketize.kernel.winograd import template as winograd
 from bucketize.machine.named import X86_LINUX, named
-from bucketize.machine.target import Processor, Target, target_of
+from bucketize.machine.target import LINE, Processor, Target, target_of
 
 WIDE = Processor(X86_LINUX, "skylake-avx512", "", "avx512f", is_restricted=False)
 NARROW = Processor(X86_LINUX, "haswell", "", "avx2", is_restricted=False)

@@ -29,8 +29,8 @@ from bucketize.kernel.gemm.matmul import balanced
 from bucketize.kernel.gemm.schedule import HIGH
 from bucketize.kernel.loops.cost import FITTED, KINDS, Steps
 from bucketize.kernel.select import Select
-from bucketize.kernel.template import TEMPLATES, Implementation, Template
-from bucketize.kernel.templates import candidates
+from bucketize.kernel.template import Implementation, Template
+from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.typical import Box, TypicalPoints, between, points, slices
 from bucketize.kernel.workload import Workload
 from bucketize.lower.cost import _cheapest, default_of, defaults_of, is_legal, selects_of

@@ -19,7 +19,7 @@ from kernel_call import F32, RIM, N, check, floats, workload
 from bucketize.interpret import run_function
 from bucketize.kernel.build import build
 from bucketize.kernel.pool.template import TEMPLATE
-from bucketize.kernel.template import candidates
+from bucketize.kernel.templates import candidates
 from bucketize.machine.host import host
 from bucketize.op import Array
 from bucketize.ops import avg_pool2d, max_pool2d

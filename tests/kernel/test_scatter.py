@@ -15,7 +15,7 @@ from bucketize import ops
 from bucketize.errors import ShapeError, TypeRelError
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Module, Var
-from bucketize.kernel.template import candidates
+from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload, group_function
 from bucketize.op import Array, Op
 from bucketize.types import Symbol, tensor

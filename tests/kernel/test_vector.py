@@ -21,7 +21,7 @@ from bucketize.kernel.emit.math import FUNCTIONS
 from bucketize.kernel.emit.module import vector_kernel
 from bucketize.kernel.emit.vector import Writer
 from bucketize.kernel.object import load
-from bucketize.kernel.template import candidates
+from bucketize.kernel.templates import candidates
 from bucketize.machine.host import host, processor
 from bucketize.op import OPS, Array, Op
 from bucketize.types import tensor

@@ -9,7 +9,6 @@ import pytest
 
 from bucketize.errors import ShapeError
 from bucketize.link.memory import (
-    ALIGNMENT,
     HUGE_PAGE,
     Arena,
     Pool,
@@ -18,6 +17,7 @@ from bucketize.link.memory import (
     empty_bytes,
     empty_result,
 )
+from bucketize.machine.target import LINE
 
 TOO_MUCH = 1 << 60
 
@@ -26,14 +26,14 @@ def test_aligned_copies_only_what_is_not() -> None:
     odd = np.arange(12, dtype=np.float32).reshape(3, 4).T
     out = aligned(odd)
     assert out.flags.c_contiguous
-    assert address(out) % ALIGNMENT == 0
+    assert address(out) % LINE == 0
     np.testing.assert_array_equal(out, odd)
     assert aligned(out) is out
 
 
 @pytest.mark.parametrize(
     ("size", "boundary"),
-    [(1, ALIGNMENT), (100, ALIGNMENT), (HUGE_PAGE, HUGE_PAGE), (3 * HUGE_PAGE + 1, HUGE_PAGE)],
+    [(1, LINE), (100, LINE), (HUGE_PAGE, HUGE_PAGE), (3 * HUGE_PAGE + 1, HUGE_PAGE)],
 )
 def test_what_is_large_begins_at_a_huge_page(size: int, boundary: int) -> None:
     memory = empty_bytes(size)
@@ -48,7 +48,7 @@ def test_what_a_pool_gives_is_aligned_and_apart() -> None:
     sizes = [5, 4096, 1, 100_000, 64, 20 << 20, 3, 8 << 20, 65]
     given = [pool.empty_bytes(size) for size in sizes]
     assert [memory.nbytes for memory in given] == sizes
-    assert all(address(memory) % ALIGNMENT == 0 for memory in given)
+    assert all(address(memory) % LINE == 0 for memory in given)
     spans = sorted((address(memory), address(memory) + memory.nbytes) for memory in given)
     assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
     assert all(address(a) + 4096 == address(b) for a, b in [(given[1], given[2])])
@@ -66,7 +66,7 @@ def test_a_pool_copies_what_lies_anyhow() -> None:
 def test_the_arena_moves_only_to_grow() -> None:
     arena = Arena()
     first = arena.reserve(1000)
-    assert first % ALIGNMENT == 0
+    assert first % LINE == 0
     assert arena.reserve(10) == first
     assert arena.nbytes == 1000
     arena.reserve(1001)

@@ -31,7 +31,7 @@ from onnx_model import parse
 from bucketize.cli.group import main
 from bucketize.errors import BucketizeWarning, TuneError, UnknownNameError
 from bucketize.ir import Builder, Const, Module, Var
-from bucketize.kernel.template import TEMPLATES
+from bucketize.kernel.templates import TEMPLATES
 from bucketize.log.environment import here
 from bucketize.log.log import LogWarning, rows, select
 from bucketize.log.outcome import Outcome

@@ -20,7 +20,7 @@ from bucketize.types import (
     minimum,
     terms_of,
 )
-from bucketize.types.dim import divisor
+from bucketize.types.extent import divisor
 
 S = Symbol("S", 8, 512, 8)
 H = Symbol("H", 32, 1024, 32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,9 +21,12 @@ NOTHING = "every operator is static, every extent has a name or a size"
 SECTIONS = ("before", "decisions", "clones", "after", "arrangements")
 OF_CLONES = ("decisions", "clones")  # empty where there are none
 OF_ONE = {"after", "arrangements"}
+FORMS = ("ir", "asm", "source")
 NOT_AFTER = dict.fromkeys(
     ("sections", "explain_dynamic", "explain_ragged", "as_json"), "prints something else"
 )
+NOT_KERNEL = NOT_AFTER | {"wanted": "prints something else"}
+OF_KERNEL = dict.fromkeys(("form", "log"), "is for the code of a kernel")
 
 
 @click.command(short_help="Print MODEL before and after dispatch, decisions, clones.")
@@ -58,6 +61,18 @@ NOT_AFTER = dict.fromkeys(
     metavar="PASS",
     help="Print only a function after this pass, of dynamic_to_static, ..., fuse.",
 )
+@click.option(
+    "--kernel",
+    metavar="NAME",
+    help="Print only the code of a kernel, by a name of `run --explain` or `profile`.",
+)
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(FORMS),
+    help="With --kernel: LLVM IR (the default), assembly, or the source that writes the IR.",
+)
+@parameter.log_option
 @click.option("--function", help="The one shown after; default: the first clone, or main.")
 @parameter.json_option
 def show(
@@ -65,6 +80,7 @@ def show(
     bounds: list[parameter.Bound],
     function: str | None,
     wanted: str | None,
+    kernel: str | None,
     explain_dynamic: bool,
     as_json: bool,
     **options: Any,
@@ -82,11 +98,11 @@ def show(
       bucketize show zoo:bert-mini -d log --section decisions
       bucketize show zoo:mlp -d log --section after --function "main[N=4..7]"
       bucketize show zoo:mlp --after layout
+      bucketize show zoo:mlp --kernel "/layers.0/Gemm +1" --as asm
       bucketize show model.onnx --explain-dynamic
       bucketize show encoder.onnx --explain-ragged
     """
-    if wanted is not None:
-        parameter.refuse("--after prints nothing else", NOT_AFTER)
+    check_alone(kernel, wanted)
     loaded = load_model(model, bounds)
     if explain_dynamic:
         stayed = explained(loaded.module)
@@ -105,6 +121,9 @@ def show(
         echo(json_text(summary(after), indent=2))
         return
     shown = function or next((name for name in after.functions if name != "main"), "main")
+    if kernel is not None:
+        print_kernel(after, shown, kernel, options)
+        return
     if wanted is not None:
         print_after(after, shown, wanted)
         return
@@ -116,6 +135,16 @@ def show(
     ]
     left = others(after) if function is None and OF_ONE.intersection(sections) else []
     echo("\n\n".join([*texts, *left]))
+
+
+def check_alone(kernel: str | None, wanted: str | None) -> None:
+    """Raise a `UsageError` for options that do not go with --kernel and --after, or without."""
+    if kernel is not None:
+        parameter.refuse("--kernel prints nothing else", NOT_KERNEL)
+    else:
+        parameter.refuse("there is no --kernel", OF_KERNEL)
+    if wanted is not None:
+        parameter.refuse("--after prints nothing else", NOT_AFTER)
 
 
 def others(mod: Module) -> list[str]:
@@ -213,6 +242,21 @@ def print_after(mod: Module, name: str, wanted: str) -> None:
     lower(mod.function(name), observe=observe, target=host())
     if wanted not in seen:
         raise unknown_name("pass", wanted, set(seen))
+
+
+def print_kernel(mod: Module, name: str, kernel: str, options: Mapping[str, Any]) -> None:
+    """Print the code of a kernel of a function, of this machine."""
+    from bucketize.compiler import logged
+    from bucketize.inspect.calibrate import calibrated
+    from bucketize.inspect.code import CodeForm, kernel_texts
+    from bucketize.program.configuration import defaults
+    from bucketize.program.decide import decide
+
+    log, form = options["log"], CodeForm(options["form"] or FORMS[0])
+    configurations = defaults if log is None else logged(mod, log, 1)
+    program = decide(mod, configurations, target=calibrated(), threads=1, executor="auto")
+    for text in kernel_texts(program, name, kernel, form):
+        echo(text)
 
 
 def clones(mod: Module) -> list[str]:

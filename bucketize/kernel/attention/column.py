@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import POINTER, WORD, Values, Writer
+from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.emit.writer import POINTER, WORD, Values
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.microkernel import TileForm
 from bucketize.kernel.gemm.store import Words, put_rows

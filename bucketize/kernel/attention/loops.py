@@ -18,16 +18,8 @@ from bucketize.kernel.attention.column import JOB, Column
 from bucketize.kernel.attention.form import COPIED, HeadForm, widths
 from bucketize.kernel.attention.mask import hiding_of
 from bucketize.kernel.attention.softmax import Weights, clear
-from bucketize.kernel.emit.vector import (
-    BIT,
-    FLOAT_BYTES,
-    POINTER,
-    WORD,
-    WORD_BYTES,
-    Size,
-    Values,
-    Writer,
-)
+from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.emit.writer import BIT, FLOAT_BYTES, POINTER, WORD, WORD_BYTES, Size, Values
 from bucketize.kernel.gemm.epilogue import TRUTHS, Epilogue, Operand
 from bucketize.kernel.gemm.level import offsets
 from bucketize.kernel.gemm.macrokernel import Bases

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import Size, Writer
+from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.emit.writer import Size
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.ops import add, where
 

@@ -11,7 +11,8 @@ from typing import TypeAlias
 from llvmlite import ir
 
 from bucketize.kernel.emit.math import exp
-from bucketize.kernel.emit.vector import FLOAT_BYTES, Size, Values, Writer
+from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.emit.writer import FLOAT_BYTES, Size, Values
 from bucketize.kernel.gemm.epilogue import Epilogue
 
 Each: TypeAlias = Callable[[Size, "ir.Value | None"], ir.Value]

@@ -15,7 +15,7 @@ from bucketize.kernel.attention.form import COPIED, HeadForm
 from bucketize.kernel.attention.pattern import Attention, Read, attention_of
 from bucketize.kernel.emit import expression
 from bucketize.kernel.emit.module import form_source
-from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm import cost
 from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
 from bucketize.kernel.gemm.matmul import balanced
@@ -23,7 +23,7 @@ from bucketize.kernel.gemm.schedule import tallest
 from bucketize.kernel.loops.loop import spread
 from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, everywhere
 from bucketize.kernel.workload import Workload, accepted
-from bucketize.machine.target import Target
+from bucketize.machine.target import LINE, Target
 from bucketize.types import Dim, Shape, ceil_div, minimum, positive, product
 
 ROWS = (12, 24, 48)  # of Q in a block

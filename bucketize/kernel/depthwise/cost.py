@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.emit.window import ORDERS
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.template import Schedule
 from bucketize.machine.speed import Floats, Speed, fitted, joined
 from bucketize.machine.target import Target

@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, Size, Values, Writer
+from bucketize.kernel.emit.vector import Writer
 from bucketize.kernel.emit.window import WindowForm, WindowFunction
+from bucketize.kernel.emit.writer import FLOAT_BYTES, POINTER, Size, Values
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.store import Words
 

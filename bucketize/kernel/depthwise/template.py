@@ -7,8 +7,8 @@ import math
 from bucketize.kernel.depthwise import loops
 from bucketize.kernel.depthwise.cost import DepthwiseCost
 from bucketize.kernel.emit.module import form_source
-from bucketize.kernel.emit.vector import FLOAT_BYTES
 from bucketize.kernel.emit.window import ORDERS, RIM, WindowForm
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm import epilogue
 from bucketize.kernel.gemm.conv import (
     accepts_windows,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import BFLOAT, BYTE, Writer, vector_type
+from bucketize.kernel.emit.vector import BFLOAT, Writer, vector_type
+from bucketize.kernel.emit.writer import BYTE
 from bucketize.machine.present import ARM, system_of
 
 DOT, PAIR = 4, 2

@@ -17,7 +17,8 @@ from llvmlite import ir
 
 from bucketize.errors import KernelError
 from bucketize.kernel.emit.math import FUNCTIONS
-from bucketize.kernel.emit.vector import BIT, FLOAT, Writer, constant
+from bucketize.kernel.emit.vector import FLOAT, Writer, constant
+from bucketize.kernel.emit.writer import BIT
 from bucketize.types.number import HALF, HALVES, kind_of
 
 BOOL, INT = np.dtype(bool), np.dtype(np.int32)

@@ -17,7 +17,8 @@ from numba import types
 from numba.core.datamodel.models import PointerModel
 from numba.extending import intrinsic, lower_builtin, register_model
 
-from bucketize.kernel.emit.vector import FLOAT, INT, WORD
+from bucketize.kernel.emit.vector import FLOAT
+from bucketize.kernel.emit.writer import INT, WORD
 
 Convert: TypeAlias = Callable[[ir.IRBuilder, ir.Value], ir.Value]
 

@@ -26,7 +26,7 @@ from bucketize.errors import KernelError
 from bucketize.kernel.emit import word
 from bucketize.kernel.emit.expression import RELATION
 from bucketize.kernel.emit.module import Generated, module_text, optimised
-from bucketize.kernel.emit.vector import BIT, WORD, WORD_BYTES, Writer
+from bucketize.kernel.emit.writer import BIT, WORD, WORD_BYTES, WordWriter
 from bucketize.machine.target import Processor
 
 DOUBLE = ir.DoubleType()
@@ -41,7 +41,7 @@ def entry(function: Callable[[Any], None]) -> Generated:
     """
     file = _File(function)
 
-    def body(w: Writer, block: ir.Value) -> None:
+    def body(w: WordWriter, block: ir.Value) -> None:
         kernel = file.function(w.module, function.__name__)
         w.builder.call(kernel, [w.builder.ptrtoint(block, WORD)])
 
@@ -171,7 +171,7 @@ class _Body:
     def __init__(self, file: _File, function: ir.Function, text: ast.FunctionDef) -> None:
         self.file = file
         self.b = ir.IRBuilder(function.append_basic_block())
-        self.w = Writer(self.b)
+        self.w = WordWriter(self.b)
         self.places: dict[str, ir.Value] = {}
         for argument, value in zip(text.args.args, function.args, strict=True):
             self.b.store(value, self.place(argument.arg))

@@ -12,7 +12,8 @@ from typing import TypeAlias
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import FLOAT, INT, Writer, constant, vector_type, width_of
+from bucketize.kernel.emit.vector import FLOAT, Writer, constant, vector_type, width_of
+from bucketize.kernel.emit.writer import INT
 
 Unary: TypeAlias = Callable[[Writer, ir.Value], ir.Value]
 
@@ -59,10 +60,16 @@ def _float(w: Writer, bits: ir.Value) -> ir.Value:
     return w.builder.bitcast(bits, vector_type(FLOAT, width_of(bits)))
 
 
+def _clamped(w: Writer, x: ir.Value, low: float, high: float) -> ir.Value:
+    """`x` kept in [low, high]; NaN stays."""
+    width = width_of(x)
+    return w.maximum(w.minimum(x, w.number(high, width)), w.number(low, width))
+
+
 def exp(w: Writer, x: ir.Value) -> ir.Value:
     """e**x; below 2**-125 the result is 0, so that no denormal slows a softmax down."""
     b, n = w.builder, width_of(x)
-    x = w.clamp(x, -87.6, 89.0)
+    x = _clamped(w, x, -87.6, 89.0)
     # adding `magic` rounds x*log2(e) to an integer k and leaves k + 126 in the low bits, which
     # shifted are the exponent of 2**(k-1); the polynomial is that of 2 * e**r
     magic = w.number(12582912.0 + 126.0, n)
@@ -107,7 +114,7 @@ def _rational(
     There the quotient would fall short of 1 by a little, which gelu multiplies by x.
     """
     b, n = w.builder, width_of(x)
-    within = w.clamp(x, -limit, limit)
+    within = _clamped(w, x, -limit, limit)
     square = b.fmul(within, within)
     top = b.fmul(within, _horner(w, square, above))
     quotient = b.fdiv(top, _horner(w, square, below))

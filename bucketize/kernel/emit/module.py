@@ -10,7 +10,8 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from bucketize.kernel.codegen import machine
-from bucketize.kernel.emit.vector import POINTER, VOID, Writer
+from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.emit.writer import POINTER, VOID
 from bucketize.machine.target import Processor
 
 Emit: TypeAlias = Callable[..., None]

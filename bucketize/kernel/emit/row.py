@@ -8,7 +8,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from bucketize.kernel.emit.vector import BYTE, LINE, WORD, Size, Writer, vector_type
+from bucketize.kernel.emit.vector import Writer, vector_type
+from bucketize.kernel.emit.writer import BYTE, WORD, Size
+from bucketize.machine.target import LINE
 
 LONG = 4 * LINE
 """Bytes of the vectors of long rows, which LLVM splits: four loads that each go on by the same step

@@ -9,7 +9,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from bucketize.kernel.emit.row import NEAR
-from bucketize.kernel.emit.vector import BYTE, WORD, Values, Writer
+from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.emit.writer import BYTE, WORD, Values
 
 INSIDE = 16  # bytes within which the cheaper shuffles of x86 move elements
 

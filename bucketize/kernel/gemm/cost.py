@@ -15,13 +15,13 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm.schedule import HIGH, Tiling, schedules
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Schedule
 from bucketize.kernel.typical import TypicalPoints
 from bucketize.machine.speed import Floats, fitted, joined
-from bucketize.machine.target import Target
+from bucketize.machine.target import LINE, Target
 from bucketize.types import Column, Dim, Points, Sizes
 
 Extents: TypeAlias = Callable[[Dim], Column]

@@ -16,7 +16,8 @@ from llvmlite import ir
 
 from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel.emit import expression
-from bucketize.kernel.emit.vector import Size, Writer
+from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.emit.writer import BYTE, Size
 from bucketize.kernel.workload import Workload
 from bucketize.ops.rounding import FORMATS, PLAIN
 from bucketize.types import AnyDim, Dim, Type
@@ -54,8 +55,14 @@ class Operand:
     def load(self, w: Writer, row: ir.Value, i: Size, mask: ir.Value | None) -> ir.Value:
         """A vector of it from column `i` of a row on; where the mask is off, no access."""
         if self.held == TRUTHS:
-            return w.load_truths(w.at(row, i), mask) if self.columns else w.splat_truth(row)
+            return w.load_truths(w.at(row, i), mask) if self.columns else _splat_truth(w, row)
         return w.load(w.item(row, i), mask) if self.columns else w.load_splat(row)
+
+
+def _splat_truth(w: Writer, pointer: ir.Value) -> ir.Value:
+    """Whether one byte from memory is 1, in every element."""
+    byte = w.builder.load(pointer, typ=BYTE, align=1)
+    return w.splat(w.builder.icmp_unsigned("!=", byte, ir.Constant(BYTE, 0)), w.lanes)
 
 
 @dataclass(frozen=True)

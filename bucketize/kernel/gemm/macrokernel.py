@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 from llvmlite import ir
 
 from bucketize.kernel.emit.module import form_source
-from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD, WORD_BYTES, Size, Values, Writer
+from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.emit.writer import FLOAT_BYTES, WORD, WORD_BYTES, Size, Values
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.level import offsets
 from bucketize.kernel.gemm.microkernel import TileForm, multiply_add

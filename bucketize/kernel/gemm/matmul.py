@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from bucketize.kernel.emit.dot import PAIR
-from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm import cost, epilogue
 from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
 from bucketize.kernel.gemm.macrokernel import kept_bytes, source

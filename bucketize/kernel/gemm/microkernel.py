@@ -16,10 +16,12 @@ from typing import TypeAlias
 from llvmlite import ir
 
 from bucketize.kernel.emit.dot import dot_bfloat16
-from bucketize.kernel.emit.vector import BIT, FLOAT_BYTES, LINE, Size, Values, Writer
+from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.emit.writer import BIT, FLOAT_BYTES, Size, Values
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.schedule import Tile
 from bucketize.kernel.gemm.store import Store, Words, block_names
+from bucketize.machine.target import LINE
 from bucketize.ops.rounding import FORMATS
 
 Turn: TypeAlias = Callable[[ir.Value, Values], Values]

@@ -8,16 +8,8 @@ from functools import partial
 from llvmlite import ir
 
 from bucketize.kernel.emit.dot import PAIR
-from bucketize.kernel.emit.vector import (
-    BFLOAT,
-    FLOAT,
-    FLOAT_BYTES,
-    POINTER,
-    Size,
-    Values,
-    Writer,
-    vector_type,
-)
+from bucketize.kernel.emit.vector import BFLOAT, FLOAT, Writer, vector_type
+from bucketize.kernel.emit.writer import FLOAT_BYTES, POINTER, Size, Values
 from bucketize.kernel.gemm.microkernel import Fetch, RegisterTile, Splats, Turn
 from bucketize.ops.rounding import PLAIN
 

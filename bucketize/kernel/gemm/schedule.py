@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.template import Knob, Schedule, combinations
 from bucketize.machine.target import Target
 from bucketize.ops.rounding import PLAIN

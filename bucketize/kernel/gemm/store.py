@@ -8,8 +8,10 @@ from typing import Protocol
 from llvmlite import ir
 
 from bucketize.kernel.emit.dot import as_bfloat16
-from bucketize.kernel.emit.vector import LINE, POINTER, WORD, WORD_BYTES, Size, Values, Writer
+from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.emit.writer import POINTER, WORD, WORD_BYTES, Size, Values
 from bucketize.kernel.gemm.epilogue import Epilogue
+from bucketize.machine.target import LINE
 from bucketize.ops.rounding import PLAIN
 
 

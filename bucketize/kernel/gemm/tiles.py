@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import POINTER, Writer
+from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.emit.writer import POINTER
 from bucketize.kernel.gemm.microkernel import RegisterTile, TileForm
 from bucketize.kernel.gemm.neon import LANES, NeonTile
 from bucketize.kernel.gemm.store import finisher

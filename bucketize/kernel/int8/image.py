@@ -11,7 +11,8 @@ from typing import Any
 from llvmlite import ir
 
 from bucketize.kernel.emit.dot import DOT
-from bucketize.kernel.emit.vector import BYTE, SHORT, Size, Values, Writer
+from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.emit.writer import BYTE, SHORT, Size, Values
 from bucketize.kernel.int8.loops import GROUP, PanelLoops
 
 WINDOW = (

@@ -13,19 +13,8 @@ from typing import Any
 from llvmlite import ir
 
 from bucketize.kernel.emit.dot import DOT, dot_bytes
-from bucketize.kernel.emit.vector import (
-    BYTE,
-    FLOAT,
-    INT,
-    POINTER,
-    SHORT,
-    WORD,
-    Size,
-    Values,
-    Writer,
-    constant,
-    vector_type,
-)
+from bucketize.kernel.emit.vector import FLOAT, Writer, constant, vector_type
+from bucketize.kernel.emit.writer import BYTE, INT, POINTER, SHORT, WORD, Size, Values
 from bucketize.kernel.gemm.store import Words
 
 ARGUMENTS = ("out", "in0", "in1", "workspace")

@@ -13,7 +13,7 @@ import numpy as np
 
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
-from bucketize.kernel.emit.vector import FLOAT_BYTES, WORD_BYTES
+from bucketize.kernel.emit.writer import FLOAT_BYTES, WORD_BYTES
 from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import (
     HALF,

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from bucketize.ir import Binding
-from bucketize.kernel.emit.vector import LINE
 from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import (
     GRAIN,
@@ -23,6 +22,7 @@ from bucketize.kernel.loops.loop import (
 )
 from bucketize.kernel.template import REPORT, Launch, Shapes
 from bucketize.kernel.workload import Workload
+from bucketize.machine.target import LINE
 from bucketize.ops import (
     gather,
     gather_elements,

@@ -16,7 +16,7 @@ import numpy as np
 
 from bucketize.ir import Binding
 from bucketize.kernel.emit.expression import dtype_text
-from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.loops.cost import Counts, LoopCounts
 from bucketize.kernel.loops.loop import Source, argument_shapes, kernel_text, loop_template, takes
 from bucketize.kernel.loops.neighbour import ResizeForm, write_neighbours, write_scale

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
 from bucketize.kernel.loops.elementwise import RUNS
 from bucketize.kernel.loops.loop import (
@@ -20,7 +20,7 @@ from bucketize.kernel.loops.loop import (
 from bucketize.kernel.loops.movement import nest_counts, nest_launch, nest_text
 from bucketize.kernel.template import Launch, Schedule, Shapes, Template
 from bucketize.kernel.workload import Workload
-from bucketize.machine.target import Target
+from bucketize.machine.target import LINE, Target
 from bucketize.ops import transpose
 from bucketize.types import Dim, ceil_div, product
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import FLOAT, FLOAT_BYTES, Size, Values, Writer
+from bucketize.kernel.emit.vector import FLOAT, Writer
+from bucketize.kernel.emit.writer import FLOAT_BYTES, Size, Values
 from bucketize.kernel.gemm.store import Words
 from bucketize.kernel.loops.pool import PLANE, WINDOW
 

@@ -10,7 +10,7 @@ import numpy as np
 from bucketize.ir import Binding, Const
 from bucketize.kernel.depthwise.cost import FITTED
 from bucketize.kernel.emit.module import form_source
-from bucketize.kernel.emit.vector import FLOAT_BYTES
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm.epilogue import FLOAT32
 from bucketize.kernel.loops.loop import takes
 from bucketize.kernel.loops.pool import counts_pads, dims_of, is_mean

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import WORD_BYTES, Size, Values, Writer
+from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.emit.writer import WORD_BYTES, Size, Values
 from bucketize.kernel.gemm.level import offsets
 from bucketize.kernel.gemm.store import Words, block_names
 

@@ -14,7 +14,8 @@ from llvmlite import ir
 
 from bucketize.kernel.emit import expression
 from bucketize.kernel.emit.module import kernel_source
-from bucketize.kernel.emit.vector import BYTE, FLOAT, FLOAT_BYTES, Size, Values, Writer, constant
+from bucketize.kernel.emit.vector import FLOAT, Writer, constant
+from bucketize.kernel.emit.writer import BYTE, FLOAT_BYTES, Size, Values
 from bucketize.kernel.gemm.epilogue import TRUTHS
 from bucketize.kernel.gemm.store import Words, block_names
 from bucketize.kernel.rows.pattern import (

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm import cost
 from bucketize.kernel.template import Schedule
 from bucketize.kernel.typical import TypicalPoints
 from bucketize.kernel.winograd.input import Axes
 from bucketize.kernel.winograd.loops import most_patches, tile_rows
 from bucketize.machine.speed import Floats, joined
-from bucketize.machine.target import Target
+from bucketize.machine.target import LINE, Target
 from bucketize.types import Column, Dim, Points
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, WORD, Size, Values, Writer
+from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.emit.writer import FLOAT_BYTES, POINTER, WORD, Size, Values
 from bucketize.kernel.gemm.store import Words
 from bucketize.kernel.winograd.input import WinogradForm
 

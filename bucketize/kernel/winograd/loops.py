@@ -15,14 +15,15 @@ from typing import Any, TypeAlias
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE, WORD, Size, Values, Writer
+from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.emit.writer import FLOAT_BYTES, WORD, Size, Values
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.schedule import tallest
 from bucketize.kernel.gemm.store import Words, put_ahead, put_rows
 from bucketize.kernel.gemm.tiles import Tiles
 from bucketize.kernel.winograd.input import DIMS, Axes, Data, Pair, WinogradForm
 from bucketize.kernel.winograd.output import Results
-from bucketize.machine.target import Target
+from bucketize.machine.target import LINE, Target
 
 Dims: TypeAlias = dict[str, ir.Value]
 

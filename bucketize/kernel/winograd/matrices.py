@@ -22,7 +22,8 @@ from typing import TypeAlias
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import Values, Writer
+from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.emit.writer import Values
 
 Matrix: TypeAlias = list[list[Fraction]]
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from bucketize.kernel.emit.vector import FLOAT_BYTES, POINTER, Size, Values, Writer
+from bucketize.kernel.emit.vector import Writer
+from bucketize.kernel.emit.writer import FLOAT_BYTES, POINTER, Size, Values
 from bucketize.kernel.gemm.store import Store, Words, finisher
 from bucketize.kernel.winograd import matrices as minimal
 from bucketize.kernel.winograd.direct import Direct, must_be_direct, witness

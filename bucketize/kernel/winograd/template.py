@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from bucketize.kernel.emit.module import form_source
-from bucketize.kernel.emit.vector import FLOAT_BYTES, LINE
+from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm import epilogue
 from bucketize.kernel.gemm.conv import accepts_windows, pitched, reads, row_step, weights_of, window
 from bucketize.kernel.gemm.matmul import balanced, balances
@@ -39,7 +39,7 @@ from bucketize.kernel.winograd.input import DIMS, PLACE_BYTES, Axes, WinogradFor
 from bucketize.kernel.winograd.loops import most_patches, row_bytes, tile_rows
 from bucketize.kernel.winograd.matrices import Axis
 from bucketize.kernel.workload import Workload, accepted
-from bucketize.machine.target import Target
+from bucketize.machine.target import LINE, Target
 from bucketize.op import Array
 from bucketize.types import Dim, Shape, ceil_div, maximum, minimum, positive, product
 

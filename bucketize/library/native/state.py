@@ -22,9 +22,9 @@ from bucketize.library.block import (
     STATE,
 )
 from bucketize.link.block import BASE, FILL, INSIDE, ORIGIN, POINT, REPORT, RUN, WALK, WORD
+from bucketize.machine.target import LINE
 
 UNSHARED = 4611686018427387904  # operations of a kernel that threads begin to share: none
-LINE = 64
 
 
 def failed(context: CONTEXT, kind, text_at, a, b):

@@ -27,11 +27,11 @@ from bucketize.library.block import (
     STATE,
     STEP,
 )
-from bucketize.library.native.state import LINE, core, failed, plan_of, prepared, roomy
+from bucketize.library.native.state import core, failed, plan_of, prepared, roomy
 from bucketize.link.block import BASE, FILL, WALK, WORD
-from bucketize.link.native.fill import HUGE
+from bucketize.machine.target import LINE
+from bucketize.types import HUGE, MOST_EXTENT
 
-LARGEST = 4611686018427387904  # of an extent: sums of two stay within a word
 DOES = (
     "ended(context)",
     *(
@@ -190,7 +190,7 @@ def sizes_read(context: CONTEXT, step: STEP):
     tensors: HELD = context.held + WORD * len(HELD) * step.a
     numbers, elements, sizes = base() + step.b, tensors.at, context.sizes
     for i in range(step.c):
-        if step.d != 0 and (elements[i] < 0 or elements[i] >= LARGEST):
+        if step.d != 0 and (elements[i] < 0 or elements[i] >= MOST_EXTENT):
             return failed(context, SHAPE, step.d, elements[i], 0)
         sizes[numbers[i]] = elements[i]
     return OK

@@ -17,9 +17,9 @@ from bucketize.kernel.emit.word import (
     told,
 )
 from bucketize.link.block import CALL, COUNT, SHARE, WATCH, WORD
+from bucketize.machine.target import LINE
 
 FREE, BEGUN, DONE = 0, 1, 2  # a part of a kernel
-LINE = 64  # bytes: words that different threads write lie apart
 LOOKS = 400  # at a word, before a waiting thread offers its core to others: some 20 us
 
 

@@ -39,7 +39,7 @@ from bucketize.onnx.node import Unsupported
 from bucketize.ops.dim import dims_within
 from bucketize.release import release
 from bucketize.types import ANY, Dim, Range, Symbol, TensorType, Type, bounds
-from bucketize.types.dim import term
+from bucketize.types.algebra import term
 
 DOMAIN = "bucketize"  # of the functions
 OURS = helper.make_opsetid(DOMAIN, 1)
