@@ -1,11 +1,16 @@
-"""Public functions say what they take, give and raise: in sections, as Google's style has them."""
+"""Docstrings stand by themselves; public ones say what a function takes, gives and raises.
+
+They do in sections, as Google's style has them.
+"""
 
 from __future__ import annotations
 
+import ast
 import builtins
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -17,6 +22,9 @@ from bucketize import errors
 
 SECTION = re.compile(r"^(Args|Returns|Raises):\n(.*?)(?=^\S|\Z)", re.DOTALL | re.MULTILINE)
 ENTRY = re.compile(r"^    \**(\w+): \S", re.MULTILINE)
+LEANING = re.compile(r"(Those|That|Of|The same|As|It|And|They|So many|Else|Their|Whose|What it)\b")
+"""Beginnings that tell something only beside a neighbour, which no editor shows."""
+ROOT = Path(__file__).parent.parent
 
 
 def sections(doc: str) -> dict[str, str]:
@@ -117,3 +125,28 @@ def test_sections_are_read_as_they_are_written() -> None:
     doc = f"A value.\n\n{args}Raises:\n    OSError: so."
     assert entries(sections(doc)["Args"]) == ["x", "y"]
     assert entries(sections(doc)["Raises"]) == ["OSError"]
+
+
+def strings(text: str) -> Iterator[tuple[int, str]]:
+    """Docstrings of modules, classes, functions, fields and constants, each with its line."""
+    for node in ast.walk(ast.parse(text)):
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield value.lineno, value.value.strip()
+
+
+def test_a_docstring_stands_by_itself() -> None:
+    """Say the noun: of what, the same as what, which those are."""
+    leaning = [
+        f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
+        for part in ("bucketize", "dispatchers", "runtime")
+        for path in sorted((ROOT / part).rglob("*.py"))
+        for line, text in strings(path.read_text())
+        if LEANING.match(text)
+    ]
+    assert not leaning, "\n".join(["say the noun: help() shows no neighbours", *leaning])
+
+
+def test_a_docstring_that_leans_is_seen() -> None:
+    text = 'class A:\n    """Office."""\n    x: int\n    """Of a call."""\nK = 1\n"""The same."""\n'
+    assert [line for line, each in strings(text) if LEANING.match(each)] == [6, 4]
