@@ -37,7 +37,7 @@ class RuleDispatcher:
         return f"<dispatcher {self.rule.__name__}({options})>"
 
     def with_options(self, **options: Any) -> Self:
-        """The same dispatcher with other options.
+        """A dispatcher of this rule with other options.
 
         Args:
             **options: those that are set; others stay.

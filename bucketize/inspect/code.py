@@ -49,7 +49,7 @@ def kernel_texts(program: Program, function: str, name: str, form: CodeForm) -> 
 
 
 def _names(call: KernelCall) -> tuple[str, ...]:
-    """As tables have it, as it is, and the kernel's own."""
+    """The names of a call: its nodes' as tables print them, in full, and its kernel's."""
     nodes = "+".join(call.binding.origin or (b.op.name for b in call.workload.body.body))
     template = call.implementation.template
     return shortened(nodes), shortened(nodes, kernel=template), nodes, call.kernel

@@ -32,7 +32,7 @@ def compiled(text: str, entry: str, name: str, wanted: Processor) -> bytes:
 
 
 def assembly(text: str, entry: str, name: str, wanted: Processor) -> str:
-    """The same machine code to read."""
+    """The assembly of what `compiled` gives, to read."""
     code: str = machine(wanted).emit_assembly(_module(text, entry, name))
     return code
 

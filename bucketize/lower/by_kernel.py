@@ -298,7 +298,7 @@ def _count(emit: Emit, way: Atom, step: Atom) -> Atom:
 
 
 def _steps(emit: Emit, start: Atom, count: Atom, step: Atom) -> Atom:
-    """As many numbers from `start` on, of its dtype."""
+    """`count` numbers from `start` on, `step` apart, of its dtype."""
     places = emit(cast, emit(dyn_arange, 0, count, 1), dtype=start.type.dtype.name)
     return emit(add, start, emit(mul, places, step))
 
@@ -325,7 +325,7 @@ def _float_count(emit: Emit, start: Atom, stop: Atom, step: Atom) -> tuple[Atom,
 
 
 def _whole_count(emit: Emit, start: Atom, stop: Atom, step: Atom) -> tuple[Atom, list[Atom]]:
-    """The same; a difference that is near is the true one if it has its sign."""
+    """How many whole numbers a range has: a difference that is near is true if it has its sign."""
     way = emit(sub, stop, start)
     there = emit(where, emit(less, 0, step), emit(less, start, stop), emit(less, stop, start))
     near = emit(logical_and, emit(less, -FAR, way), emit(less, way, FAR))

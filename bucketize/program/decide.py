@@ -96,7 +96,7 @@ class _Decider:
     together: bool = False
     families: dict[object, Family | None] = field(default_factory=dict)
     founding: ThreadLock = field(default_factory=ThreadLock)
-    """Of who makes a family: threads decide several functions at once, and one family for all."""
+    """Taken by who makes a family: threads decide several functions at once, one family for all."""
     names: dict[str, str] = field(default_factory=dict)
     """Names of the kernels, by source: of two templates that write the same, the first one's."""
     workloads: dict[Hashable, Workload] = field(default_factory=dict)

@@ -18,7 +18,7 @@ class Lazy(Generic[K, V]):
         """Nothing is made yet."""
         self._make = make
         self._making: dict[K, ThreadLock] = {}
-        """Of the keys whose values are not there yet."""
+        """Locks of the keys whose values are not there yet."""
         self._made: dict[K, V] = {}
 
     def __getitem__(self, key: K) -> V:

@@ -185,7 +185,7 @@ class _Capturing:
         return True
 
     def _bound(self, outs: Sequence[Var], places: Sequence[_Location], what: str) -> dict[str, int]:
-        """As `call.bind`, of tensors that lie there."""
+        """The sizes that results in these places bind; types are checked as by `call.bind`."""
         check_kinds(outs, places, what)
         return bind_shapes(outs, [place.shape for place in places], self.sizes, what)
 

@@ -28,7 +28,7 @@ PLACE = 4096  # blobs begin at multiples: a page, so that what is mapped is alig
 BETWEEN = 64  # a cache line
 SUMMED = 4096
 WEIGHTS = np.cumprod(np.full(SUMMED // 8, 0x9E3779B97F4A7C1B, np.uint64))
-"""Of the 64-bit words of what is summed: powers of an odd number, modulo 2^64, so that a sum tells
+"""Factors of the 64-bit words of what is summed: powers of an odd number, modulo 2^64: a sum tells
 where a word lies, and each change of one."""
 
 Blob: TypeAlias = bytes | Array

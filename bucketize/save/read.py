@@ -226,7 +226,7 @@ class StoredSegment(Segment):
 
     @cached_property
     def types(self) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
-        """As the file has them beside the text."""
+        """The types of parameters and results, by the file."""
         bounds = _symbols(self.entry["bounds"])
         params, results = (
             tuple(parse_type(text, bounds) for text in types) for types in self.entry["types"]
@@ -305,7 +305,7 @@ class _Decoder:
         return tuple(self.vars[i] for i in self.entry["inputs"])
 
     def params(self) -> tuple[Var, ...]:
-        """The same with the names and the bounds that calls have, which are within the code's."""
+        """The parameters, with names and bounds that calls have, which are within the code's."""
         narrow = _symbols(self.entry["bounds"])
         for name, symbol in narrow.items():
             wide = self.symbols[name]

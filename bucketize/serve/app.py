@@ -115,7 +115,7 @@ class Paths:
         return JSONResponse({**its, "models": list(self.server.versions)})
 
     async def alive(self, _: Request) -> Response:
-        """That it answers."""
+        """Answer that the server is alive."""
         return JSONResponse({"live": True})
 
     async def all_ready(self, _: Request) -> Response:

@@ -146,7 +146,7 @@ class Server:
         return await anyio.to_thread.run_sync(does, *arguments, limiter=self._beside)
 
     async def read(self, work: int, does: Callable[..., T], *arguments: Any) -> T:
-        """The same, of so many bytes of lists that are read or written; if they are few, at once.
+        """What `does` gives of `work` bytes of lists, by another thread; if they are few, at once.
 
         To hand them to another thread takes 0.1 ms, and longer where all cores are busy.
         """

@@ -117,7 +117,7 @@ class WordWriter:
         return self.builder.gep(pointer, [self.word(offset)], inbounds=True, source_etype=BYTE)
 
     def beyond(self, pointer: ir.Value, offset: Size) -> ir.Value:
-        """The same, maybe to where there is nothing to be read."""
+        """The pointer moved by `offset` bytes, maybe to where there is nothing to be read."""
         return self.builder.gep(pointer, [self.word(offset)], source_etype=BYTE)
 
     def item(self, pointer: ir.Value, index: Size, size: int = FLOAT_BYTES) -> ir.Value:
