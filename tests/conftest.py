@@ -93,6 +93,12 @@ def few_registers(
     host.host.cache_clear()
 
 
+@pytest.fixture
+def by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What only a run tells of how an op works is told by numpy, never by kernels."""
+    monkeypatch.setattr("bucketize.lower.by_kernel.RULES", {})
+
+
 @dataclass(frozen=True)
 class Golden:
     """The accepted text of a test, kept under tests/golden/<module>/<test>.txt."""

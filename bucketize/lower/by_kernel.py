@@ -241,7 +241,7 @@ def _split(emit: Emit, b: Binding) -> Atom | None:
     size = emit(gather, emit(shape_of, x), axis, axis=0)
     within = [emit(less, -1, sizes), emit(less, sizes, emit(add, size, 1))]
     whole = emit(equal, emit(reduce_sum, sizes, axes=(0,)), size)
-    why = f"in {b.op.name}: parts that are not axis {axis} of {x.type}"
+    why = f"in {b.op.name}: parts that do not add up to axis {axis} of {x.type}"
     sizes = _checked(emit, sizes, why, *(_all(emit, w) for w in within), whole)
     begin, end = (
         emit(reduce_sum, _cut(emit, sizes, 0, k), axes=(0,), keepdims=True)

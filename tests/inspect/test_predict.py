@@ -75,6 +75,7 @@ def test_threads_share_what_is_worth_a_fork() -> None:
     assert [k.seconds for k in one] == [k.seconds for k in two]
 
 
+@pytest.mark.usefixtures("by_numpy")
 def test_what_no_model_tells_is_left_out() -> None:
     x, b = Var("x", tensor("float32", Symbol("N"))), Builder()
     y = b.emit(ops.relu, b.emit_all(ops.unique, b.emit(ops.neg, x), axis=0)[0])

@@ -330,6 +330,7 @@ def test_of_a_table_only_the_rows_that_are_read_count() -> None:
     assert frame["bytes"][0] == 3 * 8 + 2 * 3 * 8 * 4
 
 
+@pytest.mark.usefixtures("by_numpy")
 def test_what_numpy_computes_is_a_row_without_work() -> None:
     x = Var("x", tensor("float32", Symbol("N")))
     b = Builder()

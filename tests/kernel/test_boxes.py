@@ -138,5 +138,5 @@ def test_rows_are_no_fewer_than_none() -> None:
         (ops.dyn_nonzero_rows, [x, count], {}),
         (ops.dyn_first_rows, [x, count], {}),
     ):
-        with pytest.raises(TypeRelError, match="the first -1 rows"):
+        with pytest.raises(TypeRelError, match="expected at least 0 rows, got -1"):
             infer(op, types, attrs)

@@ -98,6 +98,7 @@ HALF_CASES = [case for pair in PAIRS for case in pair]
 HOST = {
     ("col2im", "float16"),  # sums over several elements would be rounded at each
     *(("kept_boxes", half) for half in ("float16", "bfloat16")),  # a count beside its rows
+    *(("row_order", half) for half in ("float16", "bfloat16")),  # which few sort
     *(
         ("nonzero_rows", half) for half in ("float16", "bfloat16")
     ),  # by numpy as long as few want it

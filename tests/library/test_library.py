@@ -475,7 +475,7 @@ def test_what_numpy_computes_is_named(text: str, op: str, tmp_path: Path) -> Non
         (
             "(int64[2] p, int64[3] x) => (int64[P] y, int64[Q] z) { y, z = Split(x, p) }",
             [[1, 1], [1, 2, 3]],
-            "in dyn.split: parts that are not axis 0 of int64[3]",
+            "in dyn.split: parts that do not add up to axis 0 of int64[3]",
         ),
         (
             "(int64 a, int64 b) => (int64[P] y) { y = Range(a, b, a) }",

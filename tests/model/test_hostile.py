@@ -483,7 +483,13 @@ def test_a_split_of_another_size(opset: int) -> None:
     chosen = f"{several} b = Compress<axis = 0>(a, k) e = Compress<axis = 1>(b, l)"
     model = parse(f"{text} {chosen} y, z = Split<{sizes}>(e{operand}) }}", opset)
     _parts(model, 3)
-    refused(model, X.ravel()[:5], np.ones(5, bool), np.ones(1, bool), told="in parts of")
+    refused(
+        model,
+        X.ravel()[:5],
+        np.ones(5, bool),
+        np.ones(1, bool),
+        told="parts that do not add up to axis 0 of",
+    )
 
 
 def _parts(model: onnx.ModelProto, n: int) -> None:

@@ -280,7 +280,7 @@ WRONG = {
     "cumsum": ({"a": np.array(3)}, "(axis|index) 3 is out of range for (rank|extent) 3"),
     "split": (
         {"s": ints(1, 2)},
-        r"axis 2 of \[2, 3, 4\] in parts of \[1, 2\]|parts that are not axis 2 of",
+        r"axis 2 of \[2, 3, 4\] in parts of \[1, 2\]|parts that do not add up to axis 2 of",
     ),
     "squeeze": ({"o": ints(1), "a": ints(0)}, "extents differ: 2 and 1"),
     "slice": ({k: ints(0) for k in "beas"}, "a step of 0 from 0 to 0"),

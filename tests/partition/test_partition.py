@@ -80,7 +80,7 @@ def test_sizes_without_elements_cost_what_those_of_one_do() -> None:
 def any_kernel() -> tuple[Workload, Implementation]:
     """One without weights."""
     target = named(TARGET)
-    (workload,) = workloads(
+    workload, *_ = workloads(
         module((Symbol("N", 1, 64), 4), (Symbol("N", 1, 64), 4)), "main", target, 1
     )
     return workload, default_of(workload, candidates(workload), target).implementations[0]
@@ -258,6 +258,7 @@ def test_sizes_that_are_not_legal_together_are_left_out(monkeypatch: pytest.Monk
         partition(mine, target=TARGET)
 
 
+@pytest.mark.usefixtures("by_numpy")
 def test_what_a_run_alone_tells_counts_nothing() -> None:
     mine = module((Symbol("N", 1, 64), 4), (Symbol("N", 1, 64), 4))
     assert len(workloads(mine, "main", named(TARGET), 1)) == 1

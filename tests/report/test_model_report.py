@@ -243,6 +243,7 @@ def test_a_saved_program_has_a_report(tmp_path: Path) -> None:
     assert "A program that was loaded has no text of its kernels." in its.html()
 
 
+@pytest.mark.usefixtures("by_numpy")
 def test_what_numpy_computes_is_a_kernel_of_no_segment() -> None:
     node = onnx.helper.make_node("Unique", ["x"], ["y"], name="each")
     x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N"])

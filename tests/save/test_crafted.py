@@ -58,8 +58,10 @@ Header = dict[str, Any]
 @pytest.fixture(scope="module")
 def flow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("crafted") / "flow.bkt"
-    exe = bucketize.compile(parse(FLOW))
-    exe.save(path)
+    with pytest.MonkeyPatch.context() as patch:  # numpy finds what differs
+        patch.setattr("bucketize.lower.by_kernel.RULES", {})
+        exe = bucketize.compile(parse(FLOW))
+        exe.save(path)
     for inputs in ((X, True, 0), (X, True, 2)):
         np.testing.assert_array_equal(run(path, *inputs)[0], exe.run(*arrays(*inputs))[0])
     return path
@@ -260,7 +262,7 @@ def test_a_header_that_lies_is_refused(
         ([["N", 8, 64]], "nonzero_rows: expected N in .8, 64., got 4"),
         ([["N", 0, None]], "N=0.. is read where code is of N=8..64"),
         ([["any1", 0, 2]], "any1=0..2 is read where code is of any1=0.."),
-        ([["any1", 0, None]] * 2, "expected 2 elements, got 1"),
+        ([["any1", 0, None]] * 2, "2 sizes are read of int64"),
     ],
 )
 def test_sizes_are_read_once_and_within_bounds(

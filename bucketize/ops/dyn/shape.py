@@ -181,7 +181,7 @@ def dyn_first_rows(_x: Shape, count: Dim | Shape) -> Attrs:
     """The first rows of `x`, as many as `count` holds: without what is left of a room for all."""
     end = lone("count", count)
     if isinstance(end, int) and end < 0:
-        raise TypeRelError(f"the first {end} rows")
+        raise TypeRelError(f"expected at least 0 rows, got {end}")
     return {"begin": (0,), "end": (end,), "strides": (1,), "axes": (0,)}
 
 
