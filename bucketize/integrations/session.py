@@ -120,7 +120,7 @@ class InferenceSession:
         input_dict_ort_values: Mapping[str, OrtValue],
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
-        """Compute the outputs as `OrtValue`, from inputs that are such."""
+        """Compute the outputs as `OrtValue`, from inputs that are such.
 
         Args:
             output_names: as of `run`.
