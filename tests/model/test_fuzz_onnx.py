@@ -48,10 +48,11 @@ BOUNDS = {"N": (0, 6), "M": (0, 4)}
 REFUSALS = (TypeRelError, ShapeError, ValueError, IndexError)  # the latter of the interpreter
 STRICTER = (
     "a window of",
+    "no size of N=0 is legal: N - ",
     "expected 0 <= k <= 0 along axis",
     "in topk: index 0 is out of range for extent 0",
 )
-"""Refusals of what the evaluator makes nothing of: less than a window, or than k of TopK."""
+"""Refusals of what the evaluator makes nothing of: less than a window, or a bucket, or than k."""
 SHARE = 30  # of the graphs, in every run of the tests
 MOST = 4096  # elements: beyond, a graph only grows
 
