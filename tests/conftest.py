@@ -125,7 +125,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the cases of sweeps out that are not of this run's share."""
-    if config.getoption("--every-case") or config.getoption("--update-golden"):
+    if any(map(config.getoption, ("--every-case", "--update-golden", "--graphs"))):
         return
     sweeps = defaultdict(list)
     for item in items:
