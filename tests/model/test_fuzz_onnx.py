@@ -48,11 +48,10 @@ BOUNDS = {"N": (0, 6), "M": (0, 4)}
 REFUSALS = (TypeRelError, ShapeError, ValueError, IndexError)  # the latter of the interpreter
 STRICTER = (
     "a window of",
-    " is legal: N - ",
     "expected 0 <= k <= 0 along axis",
     "in topk: index 0 is out of range for extent 0",
 )
-"""Refusals of what the evaluator makes nothing of: less than a window, or a bucket, or than k."""
+"""Refusals of what the evaluator makes nothing of: less than a window, or than k of TopK."""
 SHARE = 30  # of the graphs, in every run of the tests
 MOST = 4096  # elements: beyond, a graph only grows
 
@@ -678,7 +677,11 @@ def check(
     except REFUSALS as e:
         if want is None or any(text in str(e) for text in STRICTER):
             return
-        raise
+        if "is legal: " not in str(e) or module is None:
+            raise
+        with pytest.raises(REFUSALS):  # a bucket of sizes that nobody serves
+            evaluate_module(module, **inputs)
+        return
     if want is None and module is not None:
         want = without_the_dead(module, inputs)
     if want is None:  # numpy refuses to index, or to take the greatest of, what has no elements
