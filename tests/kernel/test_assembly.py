@@ -199,6 +199,20 @@ def test_sums_of_products_stay_in_registers(kind: str, processor: Processor) -> 
 
 
 @pytest.mark.sweep
+@pytest.mark.parametrize("processor", [WIDE, NARROW, ZEN, NARROW_ZEN], ids=lambda its: its.cpu)
+def test_sums_of_several_panels_stay_in_registers(processor: Processor) -> None:
+    target = target_of(processor)
+    for (_, vectors), schedule in sorted(schedules("dense", target).items()):
+        loops = product_loops("dense", schedule, target, processor)
+        wide = [(x, re.search(r"tile(\d+)x(\d+)$", x.function)) for x in loops]
+        mine = [(loop, int(m[1]) * int(m[2]) * vectors) for loop, m in wide if m]
+        assert mine
+        for loop, sums in mine:
+            assert len(loop.destinations) in (sums, 2 * sums)
+            assert not loop.on_stack, f"{loop.function} of {vectors} vectors: {loop.on_stack}"
+
+
+@pytest.mark.sweep
 @ALL
 @pytest.mark.parametrize("strides", [(1, 1), (2, 2)])
 def test_sums_of_depthwise_convolutions_stay_in_registers(

@@ -200,7 +200,7 @@ def test_source(name: str, golden: Golden) -> None:
 PLAIN: dict[str, Any] = {"inputs": 2, "epilogue": ((), ())}
 TILE, ROW = {"mr": 1, "nr": 4}, {"rows": 1, "vectors": 1}
 SMALL: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "matmul": (PLAIN | TILE | {"streams": False}, ("finish", "tile1")),
+    "matmul": (PLAIN | TILE | {"mr": 2, "streams": False}, ("finish", "tile1", "tile1x2")),
     "matmul_bytes": (ROW, ()),
     "matmul_bfloat16": (TILE | {"streams": False}, ("finish",)),
     "conv2d_bfloat16": (TILE, ("tile1",)),

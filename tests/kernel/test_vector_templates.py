@@ -36,6 +36,7 @@ from bucketize.kernel.workload import Workload
 from bucketize.machine.host import host
 from bucketize.machine.target import Target
 from bucketize.op import Array
+from bucketize.ops.rounding import FORMATS, PLAIN
 from bucketize.types import ANY, Dim, Symbol, TensorType, tensor
 
 RIM = 128  # elements
@@ -334,6 +335,29 @@ def test_the_highest_tiles_of_this_machine(vectors: int, packed: bool) -> None:
     for depth in (7, 157):
         case = Case(matmul.TEMPLATE, product, ((N, depth), (depth, 130)), sizes, constant)
         check(case, {"mr": rows, "nr": width, "kc": 128, **place}, target)
+
+
+@pytest.mark.parametrize("weights", FORMATS)
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_low_tiles_cover_several_panels(rows: int, weights: str) -> None:
+    """Whole groups and what is left, the last panel cut, in passes; whoever computes which part."""
+    target, width = host(), 2 * host().lanes
+    schedule: Schedule = {"mr": tallest(target)[2], "nr": width, "kc": 128}
+    schedule |= {} if weights == PLAIN else {"weights": weights}
+    panels = {1: 4, 2: 3, 3: 2}[rows] if target.registers == 16 else 4
+
+    def rounded(b: Builder, x: Var, y: Var, bias: Var) -> Var:
+        return b.emit(ops.relu, b.emit(ops.add, b.emit(ops.matmul, x, y, weights=weights), bias))
+
+    for columns in (2 * panels * width, (2 * panels + 1) * width - 3, panels * width - 1, 5):
+        types = ((N, 157), (157, columns), (columns,))
+        case = Case(matmul.TEMPLATE, rounded, types, ({"N": rows},), (1, 2))
+        check(case, schedule, target)
+        rng = np.random.default_rng(0)
+        args = [rng.standard_normal(shape_of(t, {"N": rows})).astype(np.float32) for t in types]
+        load, parts = case.workload(), range(1, 6)
+        alike = [run(case.template, load, schedule, args, target, {"N": rows}, p) for p in parts]
+        assert all(np.array_equal(alike[0], other) for other in alike)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")

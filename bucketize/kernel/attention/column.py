@@ -7,7 +7,7 @@ from llvmlite import ir
 from bucketize.kernel.emit.vector import Writer
 from bucketize.kernel.emit.writer import POINTER, WORD, Values
 from bucketize.kernel.gemm.epilogue import Epilogue
-from bucketize.kernel.gemm.microkernel import TileForm
+from bucketize.kernel.gemm.form import TileForm
 from bucketize.kernel.gemm.store import Words, put_rows
 from bucketize.kernel.gemm.tiles import Tiles
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm import cost, epilogue, matmul
+from bucketize.kernel.gemm.form import TileForm
 from bucketize.kernel.gemm.macrokernel import source
-from bucketize.kernel.gemm.microkernel import TileForm
 from bucketize.kernel.gemm.schedule import HIGH, Tiling, knobs, unfit
 from bucketize.kernel.loops.conv import channels_out_last
 from bucketize.kernel.template import (
@@ -148,7 +148,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         tall=dims["tall"],
         across=out_width,
         down=out_height,
-        spans=groups * number,
+        spans=groups * ceil_div(number, dims["group"]),
         windows={f.a: reads(workload)},
     )
     return replace(launch, lines=lines)

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from bucketize.kernel.emit.writer import FLOAT_BYTES
-from bucketize.kernel.gemm.schedule import HIGH, Tiling, schedules
+from bucketize.kernel.gemm.schedule import ABREAST, FILL, HIGH, LOW, NEON, Tiling, schedules
 from bucketize.kernel.product import Product
 from bucketize.kernel.template import Schedule
 from bucketize.kernel.typical import TypicalPoints
@@ -65,6 +65,8 @@ class ProductConstants:
     """How well arithmetic and traffic overlap: 1, one after the other; many, the longer alone."""
     overlap_memory: float
     """How well arithmetic and traffic overlap where B comes from memory."""
+    abreast: float
+    """How much faster than one stream several panels side by side come from memory."""
     conflict: float
     """For a line of A that rows which lie a page apart have driven out of the first cache."""
 
@@ -106,17 +108,20 @@ def seconds(p: Product, k: Knobs, c: ProductConstants, target: Target) -> Floats
     passes = np.ceil(p.depth / k.depth(p.depth))
     depth = p.depth / passes  # of a pass
     part = depth * width * FLOAT_BYTES  # of B in a pass
+    fitting = np.clip(FILL * target.registers // (rows * nv), 1, most_abreast(p, target))
+    group = np.where((tiles == 1) & (rows <= LOW), fitting, 1)
 
     def step(height: Floats) -> Floats:
-        """Cycles of a step of the reduction."""
-        sums = height * nv  # each waits for its last; those as many as just hide that hide less
+        """Cycles of a step of the reduction, for each of the panels that a tile covers."""
+        sums = height * nv * group  # each waits for its last; just enough to hide that hide less
         arithmetic = joined(sums / its.fma, np.full_like(sums, its.latency), HIDDEN)
         lost = np.where(height * _alike(p) > ways, height * c.conflict * FLOAT_BYTES / LINE, 0)
-        return np.maximum(arithmetic, (height + nv) / its.loads) + lost
+        return np.maximum(arithmetic, (height + nv * group) / its.loads) / group + lost
 
     ways = target.l1 / PAGE - 2  # of which B takes some
     passed = _passed(p)
-    share, far = held_share(passed, c, target), far_bytes(passed, c, target)
+    gain = np.where(group > 1, c.abreast, 1.0)
+    share, far = held_share(passed, c, target), far_bytes(passed, c, target, gain)
     overlap = share * c.overlap + (1 - share) * c.overlap_memory
     tall_step = step(low + 1)
     reduction = (step(low) * (tiles - tall) + tall_step * tall) * depth
@@ -144,6 +149,11 @@ def seconds(p: Product, k: Knobs, c: ProductConstants, target: Target) -> Floats
     return total
 
 
+def most_abreast(p: Product, target: Target) -> int:
+    """Panels that a low tile covers at most, as `matmul.form` has it."""
+    return 1 if p.image or not p.packed or target.processor.vectors == NEON else ABREAST
+
+
 def _passed(p: Product) -> int:
     """Bytes that pass until B is read again."""
     return max(p.cold_bytes, p.depth * p.columns * FLOAT_BYTES)
@@ -154,10 +164,15 @@ def held_share(passed: Floats | float, c: ProductConstants, target: Target) -> F
     return np.minimum(c.held * target.l3 / np.maximum(passed, 1), 1)
 
 
-def far_bytes(passed: Floats | float, c: ProductConstants, target: Target) -> Floats:
-    """Bytes in a cycle from where weights are if so many pass until they are read again."""
+def far_bytes(
+    passed: Floats | float, c: ProductConstants, target: Target, gain: Floats | float = 1.0
+) -> Floats:
+    """Bytes in a cycle from where weights are if so many pass until they are read again.
+
+    `gain`: how much faster than one stream they come from memory.
+    """
     share, its = held_share(passed, c, target), target.speed
-    third, memory = c.far * its.l3, c.farthest * its.memory
+    third, memory = c.far * its.l3, c.farthest * its.memory * gain
     far = 1 / (share / third + (1 - share) / memory)
     return np.where(np.asarray(passed) <= 0.8 * target.l2, c.near * its.l2, far)
 
@@ -198,12 +213,13 @@ FITTED = fitted(
     asked=(3.22, 1.0),
     overlap=(3.8, 3.8),
     overlap_memory=(1.4, 3.3),
+    abreast=(1.0, 1.3),
     conflict=(1.92, 1.41),
 )
 """Fitted by `-m benchmarks constants` to the grids in `tuning_logs`, but for the shares of caches,
 which are assumed, and `overlap`: the usual width of panels hangs on it, and it is as
 `benchmarks/replay` likes defaults best. AMD's shares of streams rest on a speed that no probe has
-measured (`ZEN5` there)."""
+measured (`ZEN5` there). `abreast` is what a Zen 3 measured; on Intel nobody did."""
 
 
 def modelled(p: Product, schedules: Sequence[Schedule], target: Target) -> Floats:

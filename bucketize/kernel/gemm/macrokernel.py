@@ -15,8 +15,9 @@ from bucketize.kernel.emit.module import form_source
 from bucketize.kernel.emit.vector import Writer
 from bucketize.kernel.emit.writer import FLOAT_BYTES, WORD, WORD_BYTES, Size, Values
 from bucketize.kernel.gemm.epilogue import Epilogue
+from bucketize.kernel.gemm.form import TileForm
 from bucketize.kernel.gemm.level import offsets
-from bucketize.kernel.gemm.microkernel import TileForm, multiply_add
+from bucketize.kernel.gemm.microkernel import multiply_add
 from bucketize.kernel.gemm.store import Words, put_ahead
 from bucketize.kernel.gemm.tiles import Tiles
 
@@ -54,7 +55,8 @@ class _ProductLoops:
 
     def write(self) -> None:
         w, d = self.w, self.d
-        tiles, panels = d["tiles"], d["panels"]
+        tiles, panels, group = d["tiles"], d["panels"], d.get("group", 1)
+        groups = w.ceildiv(panels, group) if self.form.abreast else panels
         begin, end = self.block.word("begin"), self.block.word("end")
         if self.form.padded:
             self.put_zeros()
@@ -62,8 +64,9 @@ class _ProductLoops:
         def outer(o: ir.Value, _: Values) -> None:
             lo = w.greatest(w.sub(begin, w.mul(o, tiles)), 0)
             hi = w.least(w.sub(end, w.mul(o, tiles)), tiles)
-            entry = w.div(o, panels)
-            self.panel(self.bases(entry), w.sub(o, w.mul(entry, panels)), lo, hi)
+            entry = w.div(o, groups)
+            bases, first = self.bases(entry), w.sub(o, w.mul(entry, groups))
+            self.panels(bases, first, group, lo, hi)
 
         w.loop(w.div(begin, tiles), w.ceildiv(end, tiles), outer)
 
@@ -229,8 +232,21 @@ class _ProductLoops:
         self.frame.put("b", copy)
         self.frame.put("b_step", form.width * FLOAT_BYTES)
 
+    def panels(self, bases: Bases, place: Size, group: Size, lo: Size, hi: Size) -> None:
+        """Tiles lo..hi of a group of panels, side by side where it is whole."""
+        if not self.form.abreast:
+            self.panel(bases, place, lo, hi)
+            return
+        w, first = self.w, self.w.mul(place, group)
+        end = w.least(w.add(first, group), self.d["panels"])
+        whole = w.compare(w.sub(end, first), "==", group)
+        step = w.builder.select(whole, w.word(group), w.word(1))
+        wide = w.builder.zext(w.compare(step, ">", 1), WORD)
+        self.frame.put("wide", w.mul(wide, self.form.mr))
+        w.loop(first, end, lambda panel, _: self.panel(bases, panel, lo, hi), step=step)
+
     def panel(self, bases: Bases, panel: Size, lo: Size, hi: Size) -> None:
-        """Tiles lo..hi of one panel, in passes over its depth."""
+        """Tiles lo..hi of a panel, or of several from it on, in passes over their depth."""
         b, step = self.put_panel(bases, panel)
         w, units, size = self.w, self.d[self.form.unit], self.d["pass_units"]
         skip: Size = FLOAT_BYTES
@@ -295,7 +311,8 @@ class _ProductLoops:
                 alone = put_ahead(w, self.frame, b, bytes_, before, tiles)
                 if form.streams:  # the processor fetches ahead, too, but not beyond a page's end
                     self.frame.put("alone", w.builder.zext(alone, WORD))
-            self.tiles.call(w, height, self.memory, self.frame.memory)
+            kind = w.add(height, self.frame.word("wide")) if form.abreast else height
+            self.tiles.call(w, w.word(kind), self.memory, self.frame.memory)
             return cursor
 
         w.loop(lo, hi, tile, self.cursor(bases["a"], self.first_row(lo)))

@@ -11,10 +11,10 @@ from numpy.typing import DTypeLike
 from bucketize.kernel.emit.dot import PAIR
 from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm import cost, epilogue
+from bucketize.kernel.gemm.form import TileForm
 from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
 from bucketize.kernel.gemm.macrokernel import kept_bytes, source
-from bucketize.kernel.gemm.microkernel import TileForm
-from bucketize.kernel.gemm.schedule import HIGH, Tile, Tiling, knobs, unfit
+from bucketize.kernel.gemm.schedule import FILL, HIGH, NEON, Tile, Tiling, knobs, unfit
 from bucketize.kernel.loops.loop import spread
 from bucketize.kernel.template import Launch, Packing, Schedule, Shapes, Template
 from bucketize.kernel.typical import SHARES, TypicalPoints
@@ -100,7 +100,8 @@ def finish_launch(
     """The launch of a product of so many rows; levels are given from the outermost."""
     entries = product(size for size, _ in levels)
     dims["levels"] = len(levels)
-    extent = entries * dims["tiles"] * dims["panels"] * positive(rows)
+    dims["group"] = form.group(rows) if form.abreast else 1
+    extent = entries * dims["tiles"] * ceil_div(dims["panels"], dims["group"]) * positive(rows)
     words = (*(dims[name] for name in form.dims), *table(levels))
     return Launch(words, extent, workspace=kept_bytes(form) + workspace)
 
@@ -132,10 +133,12 @@ def form(
     a, b = _places(workload)
     tile = Tile.of(schedule)
     most = tile.mr
+    least = max(most - 1, 1) if isinstance(rows, int) and balances(rows, most) else 1
+    arm = target.processor.vectors == NEON  # nobody has measured what several panels bring there
     return TileForm(
         **asdict(tile),
         lanes=target.lanes,
-        least=max(most - 1, 1) if isinstance(rows, int) and balances(rows, most) else 1,
+        least=least,
         inputs=len(workload.body.params),
         a=a,
         b=b,
@@ -146,6 +149,7 @@ def form(
         pairs=elements(workload) == PAIR,
         in_order=target.in_order,
         streams=packed and not image and target.speed.prefetch > 1,
+        abreast=int(FILL * target.registers) if packed and not (image or arm or least > 1) else 0,
     )
 
 

@@ -8,8 +8,7 @@ lie anywhere: each has an address of its own.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeAlias
 
@@ -18,9 +17,8 @@ from llvmlite import ir
 from bucketize.kernel.emit.dot import dot_bfloat16
 from bucketize.kernel.emit.vector import Writer
 from bucketize.kernel.emit.writer import BIT, FLOAT_BYTES, Size, Values
-from bucketize.kernel.gemm.epilogue import Epilogue
-from bucketize.kernel.gemm.schedule import Tile
-from bucketize.kernel.gemm.store import Store, Words, block_names
+from bucketize.kernel.gemm.form import TileForm
+from bucketize.kernel.gemm.store import Store, Words
 from bucketize.machine.target import LINE
 from bucketize.ops.rounding import FORMATS
 
@@ -30,7 +28,6 @@ Splats: TypeAlias = list[Callable[[], ir.Value]]
 Fetch: TypeAlias = Callable[[ir.Value, ir.Value, int], None]
 """Asks for memory in a turn of so many steps, given the first, and where its B is."""
 
-TAPS = ("taps", "tap_step", "inner_taps", "inner_tap_step", "tap_bytes")
 UNROLL = 4
 """Steps of the reduction in a turn of its loop. On eleven products with 16 lanes one step took 1 to
 16 % longer, two from 2 % less to 9 % longer."""
@@ -41,98 +38,6 @@ FIRST, SECOND = 3, 2  # the level of the caches that a prefetch brings a line to
 CHAINS = 8
 """Sums that a tile keeps going at least, each of which waits for itself alone: an addition takes
 four cycles, two begin in each. A low tile has several for each element, joined at its end."""
-IMAGE = ("width", "height", "line_step", "image_step")
-PADS = (
-    *("before", "across", "channels"),
-    *("down", "top", "stride_y", "dilation_y", "reach_y"),
-    *("right", "left", "stride_x", "dilation_x", "reach_x"),
-)
-"""Words of a padded image: bytes from where the first window begins to the image, the window's
-columns, and channels of a pixel; along each axis the image's extent, the pads before it, and how
-a window goes."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TileForm(Tile):
-    """The knobs, and all else that a kernel's code depends on; the rest is left to run time."""
-
-    lanes: int
-    least: int = 1
-    """Rows of the lowest tile that the balanced cut of the rows can ask for."""
-    inputs: int = 0
-    """Arguments of the kernel."""
-    a: int = 0
-    b: int = 0
-    """The places of the factors among them."""
-    packed: bool = False
-    """Whether B lies as [panel][depth][width]; else it is a matrix in its own place."""
-    image: bool = False
-    """Whether rows are the pixels of a convolution, with a window of taps."""
-    epilogue: Epilogue = field(default_factory=Epilogue)
-    padded: bool = False
-    """Whether windows see pads: zeros that are nowhere in memory."""
-    pairs: bool = False
-    """Whether an element of A and of B is a pair of bfloat16 along the depth, as one float."""
-    in_order: bool = False
-    """Whether elements of low tiles are summed in the order of those of high ones: in one chain."""
-    streams: bool = False
-    """Whether a tile that is alone reads a packed B as a stream, if it has few sums."""
-
-    @property
-    def width(self) -> int:
-        """Columns of a tile."""
-        return self.nr
-
-    @property
-    def vectors(self) -> int:
-        """Vectors of a row of a tile."""
-        return self.nr // self.lanes
-
-    @property
-    def b_step(self) -> int:
-        """Bytes of a step of the reduction in a packed panel."""
-        return self.width * FORMATS[self.weights].dtype.itemsize
-
-    @property
-    def head(self) -> int:
-        """Bytes before the first step of a packed panel."""
-        return self.width * FLOAT_BYTES if FORMATS[self.weights].stepped else 0
-
-    @property
-    def unit(self) -> str:
-        """The dim that passes cut: the window's lines, or the depth."""
-        return "taps" if self.image else "depth"
-
-    @property
-    def dims(self) -> tuple[str, ...]:
-        """The names of the kernel's dims, in order; a table of batch levels follows them.
-
-        They must not depend on the kinds of operands: a launch sees concrete types, where an
-        extent of 1 hides whether the operand was meant to vary.
-        """
-        names = ["tiles", "low", "tall", "panels", "columns", "depth", "a_step", "c_step"]
-        names += ["panel_step", "levels", "pass_units"]
-        names += [] if self.packed else ["b_step", "copied"]
-        names += [*TAPS, *IMAGE] if self.image else []
-        names += PADS if self.padded else []
-        return (*names, *(f"e{i}_step" for i in range(len(self.epilogue.operands))))
-
-    @property
-    def block_names(self) -> tuple[str, ...]:
-        """The words of the kernel's argument block."""
-        return block_names(self.inputs, self.dims)
-
-    @property
-    def frame_names(self) -> tuple[str, ...]:
-        """The words that tell a tile its place."""
-        names = ["b", "c", "columns", "units", "skip", "first", "last", "partial"]
-        names += ["ahead", "lines"] if self.packed else ["b_step"]
-        names += ["alone"] if self.streams else []
-        names += ["head"] if self.head else []
-        operands = (f"e{i}" for i in range(len(self.epilogue.operands)))
-        tables = ("row", "y", "x") if self.padded else ("row",)
-        names += ["inside", "inner_taps", "depth", "line", "zeros", "finite"] if self.padded else []
-        return (*names, *operands, *(f"{t}{m}" for t in tables for m in range(self.mr)))
 
 
 def multiply_add(w: Writer, form: TileForm, x: ir.Value, y: ir.Value, total: ir.Value) -> ir.Value:
@@ -151,6 +56,7 @@ class RegisterTile:
         self.block = Words(w, block, self.form.block_names)
         self.frame = Words(w, frame, self.form.frame_names)
         self.cells = [(m, v) for m in range(height) for v in range(self.form.vectors)]
+        self.panel_step: Size = self.block.word("panel_step") if form.panels > 1 else 0
 
     def write(self) -> None:
         """The sums of the passes before, and of this one; after the last they are stored."""
@@ -198,7 +104,7 @@ class RegisterTile:
         def through_memory() -> None:
             memory = w.scratch(self.height * form.width * FLOAT_BYTES)
             self.spill(sums, memory)
-            w.call(self.finish, [*self.arguments, memory, 0, self.height])
+            w.call(self.finish, [*self.arguments, memory, form.width, 0, self.height])
 
         def at_once() -> None:
             store = Store(w, form, *self.arguments)
@@ -214,7 +120,7 @@ class RegisterTile:
     def scaled(self, sums: Values) -> Values:
         """The sums of int8 by their columns' steps."""
         w, head = self.w, self.frame.pointer("head")
-        steps = [w.load(w.item(head, v * w.lanes)) for v in range(self.form.vectors)]
+        steps = [w.load(at) for at in self.across(head, FLOAT_BYTES)]
         return [w.builder.fmul(s, steps[v]) for (_, v), s in zip(self.cells, sums, strict=True)]
 
     def reduce(self, sums: Values) -> Values:
@@ -284,6 +190,8 @@ class RegisterTile:
         def stream() -> Values:
             return self.turns(depth, rows, b, sums, lambda _, at, n: self.fetch_stream(at, n))
 
+        if self.form.panels > 1:
+            return stream()
         if not self.form.streams or len(self.cells) > STREAMING:
             return shared()
         alone = self.w.compare(self.frame.word("alone"), "!=", 0)
@@ -332,11 +240,13 @@ class RegisterTile:
         """Steps of the reduction in a turn: fewer where sums would leave the registers.
 
         LLVM reads the B of a turn early. With 16 lanes 14 x 2 vectors, B in its own place, took
-        1.37 times as long in turns of four.
+        1.37 times as long in turns of four. Of several panels a step is long by itself.
         """
         sums = len(self.cells)
         if sums >= 28:
             return 1
+        if self.form.panels > 1:
+            return 2
         return 2 if sums >= 24 and not self.form.packed else UNROLL
 
     @property
@@ -374,11 +284,14 @@ class RegisterTile:
 
     def fetch_stream(self, b: ir.Value, steps: int) -> None:
         """Ask for what the tile itself, which is alone, is about to read from `b` on."""
-        for line in range(0, steps * self.form.b_step, LINE):
-            self.w.prefetch(self.w.beyond(b, STREAM + line), FIRST)
+        for panel in self.panels(b) if self.form.streams else ():
+            for line in range(0, steps * self.form.b_step, LINE):
+                self.w.prefetch(self.w.beyond(panel, STREAM + line), FIRST)
 
     def step(self, splats: Splats, b: ir.Value, sums: Values) -> Values:
         """One step of the reduction: an outer product."""
+        if self.form.panels > 1:
+            return self.wide_step([splat_of() for splat_of in splats], b, sums)
         w, form, vectors = self.w, self.form, self.row_of(b)
         new: Values = []  # one row after the other, so that one splat is alive at a time
         for m, splat_of in enumerate(splats):
@@ -387,12 +300,34 @@ class RegisterTile:
             new += [multiply_add(w, form, splat, v, s) for v, s in zip(vectors, mine, strict=True)]
         return new
 
+    def wide_step(self, splats: Values, b: ir.Value, sums: Values) -> Values:
+        """A step of few rows, so that one vector of B is alive at a time.
+
+        With all of them alive, 2 and 3 rows took 1.2 to 1.5 times as long with 16 registers.
+        """
+        w, form, count = self.w, self.form, self.form.vectors
+        columns = [
+            [multiply_add(w, form, x, y, s) for x, s in zip(splats, sums[v::count], strict=True)]
+            for v, y in enumerate(self.vectors_of(b))
+        ]
+        return [column[m] for m in range(self.height) for column in columns]
+
     def row_of(self, b: ir.Value) -> Values:
         """The vectors of a step of B."""
-        return [self.load_b(b, v * self.w.lanes) for v in range(self.form.vectors)]
+        return [*self.vectors_of(b)]
 
-    def load_b(self, b: ir.Value, column: int) -> ir.Value:
-        """A vector of B."""
+    def vectors_of(self, b: ir.Value) -> Iterator[ir.Value]:
+        """The vectors of a step of B, each loaded when it is asked for."""
         w, weights = self.w, self.form.weights
         load = {"float32": w.load, "bfloat16": w.load_bfloat16, "int8": w.load_int8}[weights]
-        return load(w.item(b, column, FORMATS[weights].dtype.itemsize))
+        yield from map(load, self.across(b, FORMATS[weights].dtype.itemsize))
+
+    def across(self, row: ir.Value, size: int) -> Iterator[ir.Value]:
+        """Where the vectors lie of a row of the panels, from the first one's on."""
+        for panel in self.panels(row):
+            yield from (self.w.item(panel, c, size) for c in range(0, self.form.nr, self.w.lanes))
+
+    def panels(self, row: ir.Value) -> Values:
+        """Where the same row of all panels lies, from the first one's on."""
+        w = self.w
+        return [row] + [w.at(row, w.mul(self.panel_step, p)) for p in range(1, self.form.panels)]

@@ -17,6 +17,15 @@ NEAR = 0.75  # of the first cache, that a pass over a panel may fill
 MOST_ROWS = 14
 NEON = "neon"
 SPARE = 3  # registers that LLVM needs beside sums and factors, on Arm
+ABREAST = 4
+"""Panels that a low tile covers at most: each is a stream to the processor, with requests of its
+own. A Zen 3 reads 14 to 15 GB/s from memory in one, 18 in two, 19 to 20 in four."""
+FILL = 0.75
+"""The share of the registers that sums of several panels may fill: beside them LLVM wants an
+element of each row and two or three vectors of B."""
+LOW = 3
+"""Rows of a tile that covers several. Four or more, as tiles of two or three, took 0.75 to 1.35 of
+the time of one on a Zen 3, most often longer."""
 HIGH = 12
 """Rows of a tile that x86-64 has registers for the addresses of: 13 rows of two vectors of 16 took
 1.04 to 2.2 times as long in one tile as in two, on two processors."""

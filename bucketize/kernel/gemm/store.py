@@ -87,21 +87,21 @@ class StoreForm(Protocol):
 
 
 def finisher(w: Writer, form: StoreForm, suffix: str = "finish") -> ir.Function:
-    """A function of sums that lie in memory: void(block, frame, sums, first, height).
+    """A function of sums that lie in memory: void(block, frame, sums, width, first, height).
 
-    It does the epilogue of `height` rows of them, and stores them from row `first` on, as many
-    columns as there are.
+    It does the epilogue of `height` rows of `width` of them, and stores them from row `first` on,
+    as many columns as there are.
     """
 
     def body(w: Writer, *arguments: ir.Value) -> None:
-        block, frame, sums, first, height = arguments
+        block, frame, sums, width, first, height = arguments
         store = Store(w, form, block, frame)
-        columns = w.least(store.frame.word("columns"), form.width)
+        columns = w.least(store.frame.word("columns"), width)
         whole = w.mul(w.div(columns, w.lanes), w.lanes)
         mask = w.mask(w.sub(columns, whole))
 
         def one(row: ir.Value, column: Size, mask: ir.Value | None) -> None:
-            at = w.item(sums, w.add(w.mul(row, form.width), column))
+            at = w.item(sums, w.add(w.mul(row, width), column))
             store.value(w.load(at), w.add(first, row), column, mask)
 
         def rows(row: ir.Value, _: Values) -> None:
@@ -110,7 +110,7 @@ def finisher(w: Writer, form: StoreForm, suffix: str = "finish") -> ir.Function:
 
         w.loop(0, height, rows)
 
-    return w.define(suffix, [POINTER, POINTER, POINTER, WORD, WORD], body)
+    return w.define(suffix, [POINTER, POINTER, POINTER, WORD, WORD, WORD], body)
 
 
 class Store:

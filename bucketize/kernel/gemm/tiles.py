@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 
 from llvmlite import ir
 
 from bucketize.kernel.emit.vector import Writer
 from bucketize.kernel.emit.writer import POINTER
-from bucketize.kernel.gemm.microkernel import RegisterTile, TileForm
+from bucketize.kernel.gemm.form import TileForm
+from bucketize.kernel.gemm.microkernel import RegisterTile
 from bucketize.kernel.gemm.neon import LANES, NeonTile
 from bucketize.kernel.gemm.store import finisher
 from bucketize.machine.present import ARM, system_of
@@ -18,21 +19,31 @@ class Tiles:
     """The functions that compute one tile, one for each height: void(block, frame)."""
 
     def __init__(self, w: Writer, form: TileForm) -> None:
-        self.form = form
-        self.finish = finisher(w, form)
         self.is_neon = system_of(w.module.triple)[0] == ARM and w.lanes == LANES
         self.kind = NeonTile if self.is_neon else RegisterTile
+        finish = finisher(w, form)
         heights = range(form.least, form.mr + 1)
-        self.functions = {h: w.define(f"tile{h}", [POINTER, POINTER], self._of(h)) for h in heights}
+        self.functions = {h: self._function(w, form, finish, h) for h in heights}
+        for h in heights if form.abreast else ():
+            panels = form.group(h)
+            if isinstance(panels, int) and panels > 1:
+                wide = replace(form, panels=panels)
+                self.functions[h + form.mr] = self._function(w, wide, finish, h, f"x{panels}")
 
-    def call(self, w: Writer, height: ir.Value, block: ir.Value, frame: ir.Value) -> None:
-        """Compute the tile of this height that the frame describes."""
-        with w.cases(height) as case:
-            for h, function in self.functions.items():
-                with case(h):
+    def call(self, w: Writer, kind: ir.Value, block: ir.Value, frame: ir.Value) -> None:
+        """Compute the tile that the frame describes.
+
+        Its kind is its height, of one that covers several panels the height and the tallest one's.
+        """
+        with w.cases(kind) as case:
+            for key, function in self.functions.items():
+                with case(key):
                     w.call(function, [block, frame])
 
-    def _of(self, height: int) -> Callable[..., None]:
-        return lambda w, *arguments: self.kind(
-            w, self.form, self.finish, height, *arguments
-        ).write()
+    def _function(
+        self, w: Writer, form: TileForm, finish: ir.Function, height: int, suffix: str = ""
+    ) -> ir.Function:
+        def body(w: Writer, *arguments: ir.Value) -> None:
+            self.kind(w, form, finish, height, *arguments).write()
+
+        return w.define(f"tile{height}{suffix}", [POINTER, POINTER], body)

@@ -70,7 +70,7 @@ class Direct:
                     w.store(total, w.item(sums, w.add(w.mul(j, form.width), v * w.lanes)))
 
             w.loop(0, pixels, one)
-            w.call(self.finish, [memory, place, sums, w.mul(i, across), pixels])
+            w.call(self.finish, [memory, place, sums, form.width, w.mul(i, across), pixels])
 
         w.loop(0, lines, row)
 

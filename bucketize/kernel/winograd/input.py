@@ -16,7 +16,7 @@ from llvmlite import ir
 from bucketize.kernel.emit.vector import Writer
 from bucketize.kernel.emit.writer import FLOAT_BYTES, POINTER, WORD, WORD_BYTES, Size, Values
 from bucketize.kernel.gemm.epilogue import Epilogue
-from bucketize.kernel.gemm.microkernel import TileForm
+from bucketize.kernel.gemm.form import TileForm
 from bucketize.kernel.gemm.store import Words, block_names
 from bucketize.kernel.winograd import matrices as minimal
 from bucketize.kernel.winograd.matrices import Axis

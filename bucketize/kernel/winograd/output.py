@@ -89,7 +89,7 @@ class Results:
 
         def finish(i: ir.Value, _: Values) -> None:
             mine = w.item(sums, w.mul(i, form.wide * form.width))
-            w.call(self.finish, [memory, place, mine, w.mul(i, across), pixels])
+            w.call(self.finish, [memory, place, mine, form.width, w.mul(i, across), pixels])
 
         seen = self.lines(w, memory, frame, line)
         kept = lines if form.epilogue.is_long else w.builder.select(cut, lines, w.word(0))
