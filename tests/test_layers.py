@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -63,26 +63,37 @@ FILES = sorted(ROOT.glob("bucketize/**/*.py"))
 DISPATCHERS = sorted(ROOT.glob("dispatchers/**/*.py"))
 
 
-def ours(tree: ast.AST) -> Iterator[tuple[str, ...]]:
+class Imports(NamedTuple):
+    ours: tuple[tuple[str, ...], ...]
     """Every name imported from the two packages, as its parts: ("bucketize", "types", "Symbol")."""
-    for node in ast.walk(tree):
-        names: list[str] = []
+    late: tuple[int, ...]
+    """The lines of imports inside functions."""
+
+
+@cache
+def imports(path: Path) -> Imports:
+    """What a file imports; its tree is not kept, which every collection would go over."""
+    names: list[str] = []
+    late: list[int] = []
+    todo: list[tuple[ast.AST, bool]] = [(ast.parse(path.read_text()), False)]
+    while todo:
+        node, inside = todo.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom) and inside:
+            late.append(node.lineno)
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"line {node.lineno}: imports are absolute"
             assert node.module != "bucketize", f"line {node.lineno}: not through the package root"
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        yield from (p for p in (tuple(n.split(".")) for n in names) if p[0] in PACKAGES)
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+        inside |= isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        todo += [(child, inside) for child in ast.iter_child_nodes(node)]
+    split = (tuple(name.split(".")) for name in names)
+    return Imports(tuple(parts for parts in split if parts[0] in PACKAGES), tuple(late))
 
 
 def layer(path: Path) -> str:
     return path.relative_to(ROOT / "bucketize").with_suffix("").parts[0]
-
-
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
 
 
 def relative(path: Path) -> str:
@@ -94,7 +105,7 @@ def test_imports_point_up_the_table(path: Path) -> None:
     if path.parent == ROOT / "bucketize" and path.stem in ("__init__", "__main__"):
         return
     me = layer(path)
-    for package, *rest in ours(parsed(path)):
+    for package, *rest in imports(path).ours:
         assert package == "bucketize", "bucketize does not import dispatchers"
         assert rest, "the package root is not imported from inside"
         assert rest[0] == me or RANK[rest[0]] < RANK[me], f"{me} imports {rest[0]}"
@@ -116,10 +127,8 @@ LATE = {  # names; rich; matplotlib; scikit-learn, scipy and scikit-optimize
 def test_no_imports_inside_functions(path: Path) -> None:
     if path.is_relative_to(ROOT / "bucketize/cli") or relative(path) in LATE:
         return
-    for scope in ast.walk(parsed(path)):
-        if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            late = [n for n in ast.walk(scope) if isinstance(n, ast.Import | ast.ImportFrom)]
-            assert not late, f"line {late[0].lineno} imports inside a function"
+    late = imports(path).late
+    assert not late, f"line {min(late)} imports inside a function"
 
 
 @pytest.mark.parametrize("path", DISPATCHERS, ids=relative)
@@ -127,7 +136,7 @@ def test_dispatchers_know_only_types_traffic_and_errors(path: Path) -> None:
     allowed = {"types", "errors", "traffic"}
     if path.stem == "auto":  # it goes by the model
         allowed |= {"ir", "partition"}
-    for package, *rest in ours(parsed(path)):
+    for package, *rest in imports(path).ours:
         if package == "bucketize":
             assert rest[0] in allowed
             assert not any(name.startswith("_") for name in rest)
@@ -154,7 +163,7 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 def edges(path: Path, known: dict[str, Path]) -> set[str]:
     """The modules that `path` imports from; a name from a package, even a module, means both."""
     found = set()
-    for parts in ours(parsed(path)):
+    for parts in imports(path).ours:
         whole = ".".join(parts)
         found |= {whole, whole.rpartition(".")[0]}
     return found & known.keys()

@@ -10,28 +10,25 @@ ROOT = Path(__file__).parent.parent
 FILES = sorted(p for part in ("bucketize", "dispatchers") for p in (ROOT / part).rglob("*.py"))
 
 
-def test_a_class_has_one_home() -> None:
-    homes = defaultdict(set)
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                homes[node.name].add(str(path.relative_to(ROOT)))
-    assert {name: several for name, several in homes.items() if len(several) > 1} == {}
-
-
-def test_a_local_name_says_what_it_holds() -> None:
-    """`found = ...` says that something was; the noun says what."""
+def test_a_name_has_one_home_and_says_what_it_holds() -> None:
+    """`found = ...` says that something was; the noun says what. So does a class's name, once."""
     words = {"found", "made", "known", "told", "held"}
-    locals_ = {
-        f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
-        for path in FILES
-        for function in ast.walk(ast.parse(path.read_text()))
-        if isinstance(function, ast.FunctionDef)
-        for node in ast.walk(function)
-        for name in [node.arg if isinstance(node, ast.arg) else getattr(node, "id", "")]
-        if name in words and not isinstance(getattr(node, "ctx", None), ast.Load)
-    }
-    assert locals_ == set()
+    homes, locals_ = defaultdict(set), set()
+    for path in FILES:
+        where = str(path.relative_to(ROOT))
+        todo: list[tuple[ast.AST, bool]] = [(ast.parse(path.read_text()), False)]
+        while todo:
+            node, inside = todo.pop()
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].add(where)
+            inside |= isinstance(node, ast.FunctionDef)
+            if inside and isinstance(node, ast.arg | ast.Name):
+                name = node.arg if isinstance(node, ast.arg) else node.id
+                if name in words and not isinstance(getattr(node, "ctx", None), ast.Load):
+                    locals_.add(f"{where}:{node.lineno}: {name}")
+            todo += [(child, inside) for child in ast.iter_child_nodes(node)]
+    doubled = {name: several for name, several in homes.items() if len(several) > 1}
+    assert (doubled, locals_) == ({}, set())
 
 
 def test_a_folder_is_short() -> None:
