@@ -257,7 +257,7 @@ def versus_oracle(latency: pd.DataFrame, oracle: str = ORACLE) -> pd.DataFrame:
         `latency_q1_s`, `latency_q3_s`, `slowdown_q1`, `slowdown_q3`.
 
     Raises:
-        BucketizeError: a shape was not measured on the oracle.
+        BucketizeError: a shape was not measured on the oracle, or there are several measurements.
 
     """
     require(latency, ["dispatcher", "shape", "latency_s"], "measure_trade_off")
@@ -278,6 +278,13 @@ def versus_oracle(latency: pd.DataFrame, oracle: str = ORACLE) -> pd.DataFrame:
 def _paired(latency: pd.DataFrame, oracle: str) -> pd.DataFrame:
     """Every call with its `slowdown`: its latency by the oracle's in the same round."""
     calls = latency if "round" in latency else latency.assign(round=0)
+    again = calls[calls.duplicated(["dispatcher", "shape", "round"])]
+    if len(again):
+        name, shape = again[["dispatcher", "shape"]].iloc[0]
+        raise BucketizeError(
+            f"{name!r} has two latencies at {shape} in one round: take one measurement at a time, "
+            f"by {', '.join(WHERE)}"
+        )
     best = calls[calls["dispatcher"] == oracle].set_index(["shape", "round"])["latency_s"]
     shapes = best.index.unique("shape")
     missing = sorted(set(calls["shape"]) - set(shapes))

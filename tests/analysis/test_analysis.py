@@ -355,6 +355,12 @@ def test_a_shape_without_oracle_is_an_error() -> None:
         trade_off(LATENCY, COST, oracle="best")
 
 
+def test_two_measurements_in_one_frame_are_an_error() -> None:
+    both = [LATENCY.assign(model="mlp"), LATENCY.assign(model="resnet18")]
+    with pytest.raises(BucketizeError, match=r"^'oracle' has two latencies at N=1 in one round: "):
+        trade_off(pd.concat(both, ignore_index=True), COST)
+
+
 # --- measured ------------------------------------------------------------------------------------
 
 
