@@ -12,15 +12,16 @@ from pathlib import Path
 import numpy as np
 
 from bucketize.analysis.benchmark import cross_checked
-from bucketize.analysis.engines import Run, engine_of, session
+from bucketize.analysis.engines import ENGINES, Run, session
 from bucketize.busy import watched
 from bucketize.compiler import compile
 from bucketize.dispatch.bucket import Bucket
 from bucketize.dispatch.tree import dispatch, name_dims
-from bucketize.errors import ArgumentError
+from bucketize.errors import ArgumentError, EngineError, warn
 from bucketize.executable import Executable
 from bucketize.ir import Module, check_module, specialise
 from bucketize.measure.case import random_inputs
+from bucketize.op import Array
 from bucketize.partition.partition import BUDGET, partition, requests_of
 from bucketize.partition.value import Partition
 from bucketize.progress import Tell
@@ -70,7 +71,7 @@ class Optimized:
     partition: Partition | None
     """None where all requests have one size: it has a static clone."""
     latencies: tuple[Latency, ...]
-    """Latencies of the optimised module, the untuned one, and onnxruntime where it is installed."""
+    """Of the optimised module, the untuned one, and onnxruntime where that runs the model."""
     tuned: str
     """What tuning did, in a sentence."""
     promise: float
@@ -132,7 +133,7 @@ def optimize(  # noqa: PLR0913  options by name
         budget: the most clones.
         threads: that share each kernel.
         model: the ONNX file that the module is of: onnxruntime is timed beside it, if it is
-            installed.
+            installed and runs it.
         progress: as that of `compile`.
 
     Returns:
@@ -177,11 +178,13 @@ def optimize(  # noqa: PLR0913  options by name
         compile(m, log=at, threads=threads, progress=progress)
         for m, at in ((module, confirmed_in), (mod, None))
     )
+    params = name_dims(mod.main).params
+    inputs = [random_inputs(params, sizes) for sizes in quantiles(requests, SIZES)]
     runs: dict[str, Run] = {OURS: _run(ours), UNTUNED: _run(plain)}
-    if model is not None and engine_of(PEER).is_installed:
-        runs[PEER] = session(PEER, model, threads).run
+    if model is not None and ENGINES[PEER].is_installed:
+        runs |= _peer(model, threads, inputs)
     end = max(begin + seconds, time.monotonic() + LEAST_S)
-    latencies = _timed(runs, mod, requests, end)
+    latencies = _timed(runs, inputs, end)
     taken = time.monotonic() - begin
     return Optimized(ours, chosen, latencies, tuned, promise, taken, waiting)
 
@@ -205,12 +208,22 @@ def _run(executable: Executable) -> Run:
     return lambda inputs: executable.run(**inputs)
 
 
+def _peer(model: str | Path, threads: int, inputs: Sequence[Mapping[str, Array]]) -> dict[str, Run]:
+    """What runs the model by onnxruntime, if that takes it and the inputs; a warning if not."""
+    try:
+        run = session(PEER, model, threads).run
+        for each in inputs:
+            run(each)
+    except EngineError as e:
+        warn(f"not timed beside {PEER}: {e.message}")
+        return {}
+    return {PEER: run}
+
+
 def _timed(
-    runs: Mapping[str, Run], mod: Module, traffic: Traffic, end: float
+    runs: Mapping[str, Run], inputs: Sequence[Mapping[str, Array]], end: float
 ) -> tuple[Latency, ...]:
-    """What engines take at quantiles of the traffic, in turns, in several passes over all."""
-    params = name_dims(mod.main).params
-    inputs = [random_inputs(params, sizes) for sizes in quantiles(traffic, SIZES)]
+    """What engines take of inputs, in turns, in several passes over all."""
     points = [{name: partial(run, each) for name, run in runs.items()} for each in inputs]
     for calls in points:
         cross_checked({name: call() for name, call in calls.items()})

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 
 import bucketize
 from bucketize import zoo
+from bucketize.analysis.engines import ENGINES
 from bucketize.cli.group import main
-from bucketize.errors import ArgumentError, ShapeError
+from bucketize.errors import ArgumentError, BucketizeWarning, ShapeError
 from bucketize.ir import Builder, Module, Var
 from bucketize.log.log import rows
 from bucketize.ops import relu
@@ -93,6 +97,37 @@ def test_the_command_writes_a_program(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (facts["written"], facts["log"]) == ("mlp.bkt", "mlp.csv")
     loaded = bucketize.load("mlp.bkt")
     assert loaded(np.zeros((1, 784), np.float32))[0].shape == (1, 10)
+
+
+def mlp_file(folder: Path) -> Path:
+    path = folder / "mlp.onnx"
+    onnx.save(zoo.build("mlp"), path)
+    return path
+
+
+def test_without_onnxruntime_the_rest_is_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = replace(ENGINES["onnxruntime"], module="a_module_that_is_not_there")
+    monkeypatch.setitem(ENGINES, "onnxruntime", absent)
+    model = mlp_file(tmp_path)
+    its = optimize(mlp(), traffic(3), log=tmp_path / "t.csv", seconds=1, model=model)
+    assert [each.engine for each in its.latencies] == ["optimized", "untuned"]
+
+
+@pytest.mark.parametrize("fails", ["at the start", "in a run"])
+def test_what_onnxruntime_does_not_run_is_timed_without_it(
+    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Any:
+        raise ValueError("no kernel for this")
+
+    start = fail if fails == "at the start" else lambda *_: (fail, "settings")
+    monkeypatch.setitem(ENGINES, "onnxruntime", replace(ENGINES["onnxruntime"], start=start))
+    model = mlp_file(tmp_path)
+    with pytest.warns(BucketizeWarning, match=r"^not timed beside onnxruntime: .* no kernel for"):
+        its = optimize(mlp(), traffic(3), log=tmp_path / "t.csv", seconds=1, model=model)
+    assert [each.engine for each in its.latencies] == ["optimized", "untuned"]
 
 
 def test_who_interrupts_it_is_told_how_to_go_on(
