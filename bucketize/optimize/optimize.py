@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
-from bucketize.analysis.benchmark import cross_checked
+from bucketize.analysis.benchmark import cross_checked, late, pause
 from bucketize.analysis.engines import ENGINES, Run, session
 from bucketize.busy import watched
 from bucketize.compiler import compile
@@ -33,29 +34,34 @@ from bucketize.tune.budget import GRACE
 from bucketize.tune.options import Options
 from bucketize.types import Sizes, Symbol
 
-SIZES = 20  # quantiles of the traffic, at which engines are timed
+SIZES = 30
+"""Quantiles of the traffic, at which engines are timed: the 95th percentile is amid those that one
+of them stands for; of 20 it would lie between two."""
 PASSES = 3  # over them at least
-ROUNDS = 4  # of each in a pass
+ROUNDS = 3  # of each in a pass
 CONFIRMING = 0.15  # of the time
 LEAST_S = 1.0
 WORTH = 0.01  # of the latency: what further trials should be expected to save
 PEER = "onnxruntime"
 OURS, UNTUNED = "optimized", "untuned"
+Pass: TypeAlias = dict[str, list[list[float]]]
+"""By engine the seconds of its calls at each size."""
 
 
 @dataclass(frozen=True)
 class Latency:
-    """What an engine took at quantiles of a traffic."""
+    """What an engine took of all its calls, as many at each of 30 quantiles of a traffic."""
 
     engine: str
     mean_s: float
     p50_s: float
     p95_s: float
     ratio: float
-    """The mean by that of the optimised module, in the same rounds; above 1 it is slower."""
+    """Its medians by those of the optimised module in the same pass, each summed over the sizes;
+    above 1 it is slower. The median of all passes."""
     ratio_low: float
     ratio_high: float
-    """The least and the greatest ratio of all passes."""
+    """The least and the greatest of all passes."""
 
     @property
     def requests_s(self) -> float:
@@ -71,7 +77,7 @@ class Optimized:
     partition: Partition | None
     """None where all requests have one size: it has a static clone."""
     latencies: tuple[Latency, ...]
-    """Of the optimised module, the untuned one, and onnxruntime where that runs the model."""
+    """Latencies of the optimised module, the untuned one, and onnxruntime where that runs it."""
     tuned: str
     """What tuning did, in a sentence."""
     promise: float
@@ -184,7 +190,8 @@ def optimize(  # noqa: PLR0913  options by name
     if model is not None and ENGINES[PEER].is_installed:
         runs |= _peer(model, threads, inputs)
     end = max(begin + seconds, time.monotonic() + LEAST_S)
-    latencies = _timed(runs, inputs, end)
+    wait = pause(threads) if PEER in runs else 0.0
+    latencies = _timed(runs, inputs, end, wait)
     taken = time.monotonic() - begin
     return Optimized(ours, chosen, latencies, tuned, promise, taken, waiting)
 
@@ -221,30 +228,32 @@ def _peer(model: str | Path, threads: int, inputs: Sequence[Mapping[str, Array]]
 
 
 def _timed(
-    runs: Mapping[str, Run], inputs: Sequence[Mapping[str, Array]], end: float
+    runs: Mapping[str, Run], inputs: Sequence[Mapping[str, Array]], end: float, pause_s: float
 ) -> tuple[Latency, ...]:
     """What engines take of inputs, in turns, in several passes over all."""
     points = [{name: partial(run, each) for name, run in runs.items()} for each in inputs]
     for calls in points:
         cross_checked({name: call() for name, call in calls.items()})
-    passes: list[dict[str, list[float]]] = []
+    passes: list[Pass] = []
     with watched():
         while len(passes) < PASSES or time.monotonic() < end:
-            medians: dict[str, list[float]] = {name: [] for name in runs}
+            taken: Pass = {name: [] for name in runs}
             for calls in points:
                 # each after one of its own, whose caches are warm
-                for name, taken in interleaved(calls, least=ROUNDS, before=calls).items():
-                    medians[name].append(float(np.median(taken)))
-            passes.append(medians)
+                before = {name: late(call, pause_s) for name, call in calls.items()}
+                for name, seconds in interleaved(calls, least=ROUNDS, before=before).items():
+                    taken[name].append(seconds)
+            passes.append(taken)
     return tuple(_latency(name, passes) for name in runs)
 
 
-def _latency(name: str, passes: list[dict[str, list[float]]]) -> Latency:
-    each = np.median([medians[name] for medians in passes], axis=0)
-    ratios = [sum(medians[name]) / sum(medians[OURS]) for medians in passes]
-    p50, p95 = np.quantile(each, [0.5, 0.95])
-    ends = float(np.median(ratios)), min(ratios), max(ratios)
-    return Latency(name, float(each.mean()), float(p50), float(p95), *ends)
+def _latency(name: str, passes: Sequence[Pass]) -> Latency:
+    mine, ours = (np.array([taken[n] for taken in passes]) for n in (name, OURS))
+    each, beside = (np.median(calls, axis=2).sum(axis=1) for calls in (mine, ours))
+    ratios = each / beside
+    p50, p95 = np.quantile(mine, [0.5, 0.95])
+    ends = float(np.median(ratios)), float(ratios.min()), float(ratios.max())
+    return Latency(name, float(mine.mean()), float(p50), float(p95), *ends)
 
 
 def quantiles(traffic: Traffic, count: int) -> list[Sizes]:
