@@ -12,7 +12,10 @@ Array: TypeAlias = NDArray[Any]
 
 
 def relative_error(got: Array, expected: Array) -> float:
-    """The largest difference by the largest magnitude; infinite where only one is finite."""
+    """The largest difference by the largest magnitude of what is finite.
+
+    Infinite where NaN or an infinity is in one alone.
+    """
     if got.dtype.isbuiltin != 1:  # short numbers, which numpy does not compute with
         got, expected = got.astype(np.float32), expected.astype(np.float32)
     if got.dtype.kind != "f":
@@ -21,6 +24,8 @@ def relative_error(got: Array, expected: Array) -> float:
     if not np.array_equal(finite, np.isfinite(got)):
         return float("inf")
     if not finite.all():
+        if not np.array_equal(got[~finite], expected[~finite], equal_nan=True):
+            return float("inf")
         got, expected = got[finite], expected[finite]
     scale = np.abs(expected).max(initial=0.0) or 1.0
     apart = np.subtract(got, expected, dtype=np.float64)

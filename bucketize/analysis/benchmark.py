@@ -132,11 +132,9 @@ def measured(
     with shown(progress, progress_bar("timing")) as tell:
         turns_each = LEAST if has_windows else rounds
         step = steps(tell, len(runs) * (1 + effort.warmup + turns_each))
-        before = {
-            name: announced(_late(of[0], pause_s), step, name) for name, of in callers.items()
-        }
+        before = {name: announced(late(of[0], pause_s), step, name) for name, of in callers.items()}
         errors = cross_checked({name: call() for name, call in before.items()})
-        rests = {name: announced(_late(_nothing, pause_s), step, name) for name in callers}
+        rests = {name: announced(late(_nothing, pause_s), step, name) for name in callers}
         if not has_windows:
             interleaved(before, least=effort.warmup)
         with watched() as watch:
@@ -223,7 +221,7 @@ def pause(threads: int) -> float:
     return PAUSE_S if threads > 1 else 0.0
 
 
-def _late(call: Callable[[], T], pause_s: float) -> Callable[[], T]:
+def late(call: Callable[[], T], pause_s: float) -> Callable[[], T]:
     """The call after a pause."""
 
     def paused_and_called() -> T:

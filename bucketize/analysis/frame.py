@@ -14,7 +14,7 @@ import pandas as pd
 
 from bucketize.analysis.column import require
 from bucketize.errors import BucketizeError
-from bucketize.log.confidence import Interval
+from bucketize.log.confidence import Interval, of_median
 from bucketize.log.frame import table_frame, trial_frame, trials_of
 from bucketize.log.log import table
 from bucketize.log.trial import CLONE, COLUMNS, KERNEL, Trial, schedule_json
@@ -253,11 +253,12 @@ def versus_oracle(latency: pd.DataFrame, oracle: str = ORACLE) -> pd.DataFrame:
 
     Returns:
         The columns of `latency` but `round`, with the medians over the `n` rounds of `latency_s`
-        and of `slowdown`, the latency by the oracle's in the same round, and their quartiles
-        `latency_q1_s`, `latency_q3_s`, `slowdown_q1`, `slowdown_q3`.
+        and of `slowdown`, the latency by the oracle's in the same round, their quartiles
+        `latency_q1_s`, `latency_q3_s`, `slowdown_q1`, `slowdown_q3`, and the ends of the 95 %
+        interval of the median, `slowdown_low` and `slowdown_high`, missing of fewer than 6 rounds.
 
     Raises:
-        BucketizeError: a shape was not measured on the oracle.
+        BucketizeError: a shape was not measured on the oracle, or there are several measurements.
 
     """
     require(latency, ["dispatcher", "shape", "latency_s"], "measure_trade_off")
@@ -270,14 +271,27 @@ def versus_oracle(latency: pd.DataFrame, oracle: str = ORACLE) -> pd.DataFrame:
         "latency_q3_s": seconds.quantile(0.75),
         "slowdown_q1": slowdown.quantile(0.25),
         "slowdown_q3": slowdown.quantile(0.75),
+        "slowdown_low": slowdown.agg(lambda values: _interval(values).low),
+        "slowdown_high": slowdown.agg(lambda values: _interval(values).high),
     }
     same = groups.first().drop(columns=["round", "latency_s", "slowdown"])
     return same.assign(**medians, **quartiles).reset_index()
 
 
+def _interval(values: pd.Series[float]) -> Interval:
+    return of_median(values.tolist()) or Interval(math.nan, math.nan, math.nan)
+
+
 def _paired(latency: pd.DataFrame, oracle: str) -> pd.DataFrame:
     """Every call with its `slowdown`: its latency by the oracle's in the same round."""
     calls = latency if "round" in latency else latency.assign(round=0)
+    again = calls[calls.duplicated(["dispatcher", "shape", "round"])]
+    if len(again):
+        name, shape = again[["dispatcher", "shape"]].iloc[0]
+        raise BucketizeError(
+            f"{name!r} has two latencies at {shape} in one round: take one measurement at a time, "
+            f"by {', '.join(WHERE)}"
+        )
     best = calls[calls["dispatcher"] == oracle].set_index(["shape", "round"])["latency_s"]
     shapes = best.index.unique("shape")
     missing = sorted(set(calls["shape"]) - set(shapes))
@@ -300,7 +314,8 @@ def trade_off(latency: pd.DataFrame, cost: pd.DataFrame, oracle: str = ORACLE) -
     Returns:
         The columns of `cost`, then, expected over the shapes, the medians of the latency, `mean_s`,
         and of the slowdown against the oracle, `mean_slowdown`, with its quartiles
-        `mean_slowdown_q1` and `mean_slowdown_q3`; `worst_slowdown` at `worst_shape`; `n`, the
+        `mean_slowdown_q1` and `mean_slowdown_q3` and the ends of its 95 % interval,
+        `mean_slowdown_low` and `mean_slowdown_high`; `worst_slowdown` at `worst_shape`; `n`, the
         rounds that every shape had at least; all `shapes`, "N=1; N=7"; and those of `model`,
         `host_cpu`, `threads` and `date` that `latency` tells.
 
@@ -313,13 +328,20 @@ def trade_off(latency: pd.DataFrame, cost: pd.DataFrame, oracle: str = ORACLE) -
 
 def _expected(shapes: pd.DataFrame) -> dict[str, Any]:
     """The latency and slowdown of one dispatcher, expected over the shapes."""
-    weights = shapes.get("weight", None)
+    weights = shapes["weight"] if "weight" in shapes else pd.Series(1.0, shapes.index)
+    mean = np.average(shapes["slowdown"], weights=weights)
+    low, high = (  # errors of the shapes are independent
+        math.hypot(*weights * (shapes["slowdown"] - shapes[end])) / weights.sum()
+        for end in ("slowdown_low", "slowdown_high")
+    )
     worst = shapes.iloc[shapes["slowdown"].argmax()]
     return {
         "mean_s": np.average(shapes["latency_s"], weights=weights),
-        "mean_slowdown": np.average(shapes["slowdown"], weights=weights),
+        "mean_slowdown": mean,
         "mean_slowdown_q1": np.average(shapes["slowdown_q1"], weights=weights),
         "mean_slowdown_q3": np.average(shapes["slowdown_q3"], weights=weights),
+        "mean_slowdown_low": mean - low,
+        "mean_slowdown_high": mean + high,
         "worst_slowdown": worst["slowdown"],
         "worst_shape": worst["shape"],
         "n": shapes["n"].min(),

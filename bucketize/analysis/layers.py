@@ -15,6 +15,7 @@ import pandas as pd
 
 from bucketize.analysis.engines import engine_of, ort_options
 from bucketize.errors import EngineError, unknown_name
+from bucketize.inspect.profile import iqr
 from bucketize.op import Array
 
 TELLING = ("onnxruntime",)
@@ -48,7 +49,7 @@ def engine_layers(
     Returns:
         A row for each node that is left after the engine's fusions, in order, with name (of the
         model's node, where the engine has kept it), op, time_s (the median; a node in a loop counts
-        as often as it runs).
+        as often as it runs), iqr_s (the distance between the quartiles).
 
     Raises:
         EngineError: the engine is not installed, or does not run the model.
@@ -66,8 +67,8 @@ def engine_layers(
     frame = _frame(events, _writers(path), written)
     timed = frame[frame["call"] > 1]  # the first is colder than those that follow
     each = timed.groupby(["call", "name", "op"], sort=False)["time_s"].sum()
-    medians = each.groupby(["name", "op"], sort=False).median()
-    return medians.reset_index()
+    by_layer = each.groupby(["name", "op"], sort=False)
+    return by_layer.agg(time_s="median", iqr_s=iqr).reset_index()
 
 
 def _events(

@@ -7,7 +7,7 @@ fused around it apart; where only one tensor is asked for at a time, most of a m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -18,6 +18,8 @@ from onnx import AttributeProto, ModelProto, NodeProto, ValueInfoProto, helper
 from bucketize.errors import EngineError
 from bucketize.op import Array
 
+WHOLE = "iub"
+"""Kinds of dtypes whose numbers are whole."""
 NOTHING = np.empty(0)
 """In the place of what is a constant."""
 Side: TypeAlias = Callable[[ModelProto, Mapping[str, Array]], Sequence[Any]]
@@ -59,15 +61,15 @@ def difference(got: Any, expected: Any, tolerance: Tolerance) -> Difference | No
     if "O" in (got.dtype.kind, expected.dtype.kind) or got.dtype.kind in "US":
         agrees = bool(np.array_equal(got, expected))
         return Difference(agrees, reason="" if agrees else "other texts")
-    return _number_difference(_wide(got), _wide(expected), tolerance)
+    rtol = 0.0 if expected.dtype.kind in WHOLE else tolerance.rtol
+    return _number_difference(_wide(got), _wide(expected), replace(tolerance, rtol=rtol))
 
 
 def _wide(array: Array) -> Array:
     """What can be subtracted: short floats and integers of any kind as longer ones."""
     if array.dtype.kind == "c":
         return array.astype(np.complex128)
-    is_whole = array.dtype.kind in "iub"
-    return array.astype(np.longdouble if is_whole else np.float64)
+    return array.astype(np.longdouble if array.dtype.kind in WHOLE else np.float64)
 
 
 def _number_difference(got: Array, expected: Array, tolerance: Tolerance) -> Difference:
@@ -76,8 +78,7 @@ def _number_difference(got: Array, expected: Array, tolerance: Tolerance) -> Dif
     apart = np.where(same, 0.0, np.inf)
     apart[both] = np.abs(got[both] - expected[both])
     finite = np.abs(expected[np.isfinite(expected)])
-    rtol = 0.0 if expected.dtype == np.longdouble else tolerance.rtol
-    allowed = tolerance.atol + rtol * np.where(both, np.abs(expected), 0.0)
+    allowed = tolerance.atol + tolerance.rtol * np.where(both, np.abs(expected), 0.0)
     absolute = float(apart.max(initial=0.0))
     scale = float(finite.max(initial=0.0)) or 1.0
     return Difference(bool((apart <= allowed).all()), absolute, absolute / scale)

@@ -12,6 +12,7 @@ import pandas as pd
 
 from bucketize.analysis.column import require
 from bucketize.analysis.frame import ORACLE, TASK, WHERE, tasks, versus_oracle
+from bucketize.log.confidence import verdict
 
 if TYPE_CHECKING:  # matplotlib takes a third of a second to import: only who draws pays
     from matplotlib.axes import Axes
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # matplotlib takes a third of a second to import: only who dr
     from bucketize.partition.value import Partition
 
 SLOWDOWN = ["mean_slowdown", "mean_slowdown_q1", "mean_slowdown_q3", "worst_slowdown"]
+INTERVAL = ["mean_slowdown_low", "mean_slowdown_high"]
 SIZE = (8.0, 5.0)  # inches
 MARKERS = "osD^vP*X"
 LEGEND_ROWS = 24  # that stand beside a figure of this size
@@ -28,7 +30,7 @@ NAMED = 10  # lines that a reader can still tell from one another
 TICKS = 16  # shapes that an axis can name
 TAKEN = {"one_clone_s": "one clone", "chosen_s": "chosen", "oracle_s": "best kernels"}
 COSTS = {"clones": "clones: {:.0f}", "compile_s": "compiled in {:.1f} s", "calls": "calls: {:.0f}"}
-FIRST, SAME, SLOWER, FASTER = "seagreen", "silver", "darkorange", "steelblue"
+FIRST, SAME, COLOURS = "seagreen", "silver", {"slower": "darkorange", "faster": "steelblue"}
 LINE = 84  # characters of a title, so that it ends before the axes do
 
 
@@ -109,8 +111,8 @@ def plot_trade_off(trade: pd.DataFrame) -> Figure:
 def plot_gain(trade: pd.DataFrame) -> Figure:
     """The time of every way by that of the first of its model, beside the first: bars from 0.
 
-    A bar is the mean over the shapes, with a line between the quartiles. What lies within them of
-    the first is grey, what takes longer orange, what takes less blue.
+    A bar is the mean over the shapes, with a line between the quartiles. What takes longer is
+    orange, what takes less blue, where the 95 % interval of the median shows it; else it is grey.
 
     Args:
         trade: of `trade_off` beside the first dispatcher of each model, of one model or of several;
@@ -123,7 +125,7 @@ def plot_gain(trade: pd.DataFrame) -> Figure:
         BucketizeError: the frame is another.
 
     """
-    require(trade, ["model", "dispatcher", *SLOWDOWN], "trade_off")
+    require(trade, ["model", "dispatcher", *SLOWDOWN, *INTERVAL], "trade_off")
     models = list(trade.groupby("model", sort=False))
     where = trade.drop(columns=["model", "shapes"], errors="ignore")
     figure = _empty(1.6 + 0.4 * len(trade) + 0.5 * len(models), _title(where))
@@ -133,7 +135,7 @@ def plot_gain(trade: pd.DataFrame) -> Figure:
         shapes = f": {_listed(_shapes(of))}" if "shapes" in of else ""
         axes.set_title(f"{model}{shapes}", loc="left", fontsize="medium")
         _bars(axes, of)
-    every[-1, 0].set_xlabel("time by that of the green bar: shorter is faster, grey within noise")
+    every[-1, 0].set_xlabel("time by that of the green bar: shorter is faster, grey not told apart")
     return figure
 
 
@@ -141,7 +143,9 @@ def _bars(axes: Axes, of: pd.DataFrame) -> None:
     """The ways of a model, the first on top."""
     names = [_with_cost(row) for row in of.to_dict("records")]
     middle, low, high, _ = of[SLOWDOWN].to_numpy(float).T
-    colours = [FIRST, *map(_colour, low[1:], high[1:])]
+    words = map(verdict, *of[INTERVAL].to_numpy(float).T)
+    colours = [FIRST, *(COLOURS.get(word, SAME) for word in words)]
+    del colours[1]  # that of the first beside itself
     bars = [middle - low, high - middle]
     axes.barh(names, middle, color=colours, xerr=bars, error_kw={"capsize": 4, "linewidth": 1})
     for i, (ratio, end) in enumerate(zip(middle, high, strict=True)):
@@ -150,10 +154,6 @@ def _bars(axes: Axes, of: pd.DataFrame) -> None:
     axes.invert_yaxis()
     axes.margins(x=0.12)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def _colour(low: float, high: float) -> str:
-    return FASTER if high < 1 else SLOWER if low > 1 else SAME
 
 
 def _with_cost(row: Mapping[Any, Any]) -> str:

@@ -15,16 +15,18 @@ if TYPE_CHECKING:
 BUSY, CLEAR = 0.05, 2.0
 """Half the distance of the quartiles of a ratio beyond which nothing is claimed, unless the
 ratio is so many times as far from 1."""
+WORTH = 0.02
+"""The share of the time that another way has to save at least to be advised."""
 LIMIT = "a program for each size"
 """A yardstick: who knows all sizes beforehand needs no buckets. It is never advised."""
 Row = Mapping[Any, Any]
 
 
 def judged(row: Row) -> str:
-    """`faster` or `slower` beyond the noise, `same`, or `unclear` where that is too great."""
+    """The verdict on a way, or `noisy` where the machine was too busy for any."""
     half = (row["mean_slowdown_q3"] - row["mean_slowdown_q1"]) / 2
     is_clear = abs(row["mean_slowdown"] - 1) > CLEAR * half
-    return verdict(row) if half <= BUSY or is_clear else "unclear"
+    return verdict(row) if half <= BUSY or is_clear else "noisy"
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,9 @@ class Finding:
     def taken(self) -> Row | None:
         """The cheapest of the fastest; None where the machine was too busy to tell."""
         rivals = [row for row in self.others if row["dispatcher"] != LIMIT]
-        faster = [row for row in rivals if judged(row) == "faster"]
+        faster = [r for r in rivals if judged(r) == "faster" and 1 - r["mean_slowdown"] > WORTH]
         if not faster:
-            unclear = all(judged(row) == "unclear" for row in rivals)
-            return None if unclear else self.first
+            return None if all(judged(row) == "noisy" for row in rivals) else self.first
         best = min(faster, key=lambda row: float(row["mean_slowdown"]))
         return next(r for r in faster if r["mean_slowdown_q1"] <= best["mean_slowdown_q3"])
 
@@ -63,12 +64,13 @@ CLAUSES = {
         "takes {} in half of the rounds",
         "{less} % less time than {way} ({low} to {high} %)",
     ),
-    "same": ("is as fast as {}, within the noise", "{way}"),
+    "same": ("is as fast as {}, within 2 %", "{way}"),
     "faster": (
         "is slower than {}",
         "{way}, which takes {ratio:.2f} of its time ({q1:.2f} to {q3:.2f})",
     ),
-    "unclear": ("cannot be told from {}: the machine was too busy", "{way} ({q1:.2f} to {q3:.2f})"),
+    "unclear": ("is not told apart from {}", "{way} ({q1:.2f} to {q3:.2f})"),
+    "noisy": ("cannot be told from {}: the machine was too busy", "{way} ({q1:.2f} to {q3:.2f})"),
 }
 """By verdict on the others what is said of the first, and of each of them."""
 

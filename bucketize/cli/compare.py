@@ -29,9 +29,9 @@ DEFAULTS = ("default", "float32", 1)  # of options that `tune` has, too
 MODULES = {"none": "none, tuned"}
 """How a module is called in a table, beside the untuned one, which has no buckets either."""
 HOW = """vs: latency divided by that of the other in the same round, below 1 is faster; the median,
-and half the distance of the quartiles, expected over the shapes. Where the quartiles hold 1: same.
-tuned: kernels on a schedule of the log / in clones that were tuned / that have a choice. worst: the
-shape that is furthest from the oracle."""
+and half the distance of the quartiles, expected over the shapes. By the 95 % interval of the median
+it is faster, slower, the same within 2 %, or unclear. tuned: kernels on a schedule of the log / in
+clones that were tuned / that have a choice. worst: the shape that is furthest from the oracle."""
 
 
 def dispatchers_of(
@@ -170,9 +170,11 @@ def shown_ratio(of: Row) -> str:
 
 
 def verdict(of: Row) -> str:
-    """Whether the slowdown is beyond its spread: `same` where the quartiles hold 1."""
-    low, high = of["mean_slowdown_q1"], of["mean_slowdown_q3"]
-    return "faster" if high < 1 else "slower" if low > 1 else "same"
+    """What the slowdown comes to by all rounds: `faster`, `slower`, `same` or `unclear`."""
+    from bucketize.log import confidence
+
+    low, high = of["mean_slowdown_low"], of["mean_slowdown_high"]
+    return "unclear" if low is None or high is None else confidence.verdict(low, high)
 
 
 def spread(value: float, half: float) -> str:

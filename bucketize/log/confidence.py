@@ -11,6 +11,8 @@ from math import comb
 import numpy as np
 
 CONFIDENCE = 0.95
+ALIKE = 0.02
+"""How far from 1 a ratio may be that is called the same."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,19 @@ def of_median(values: Sequence[float]) -> Interval | None:
         return None
     in_order = sorted(values)
     return Interval(float(np.median(values)), *(float(in_order[i]) for i in ends))
+
+
+def verdict(low: float, high: float) -> str:
+    """What the interval of a ratio of latencies shows.
+
+    Returns:
+        "faster" or "slower" where it is below or above 1; "same" where it is within `ALIKE` of 1;
+        else "unclear", also of NaN: of too few rounds there is none.
+
+    """
+    if high < 1 or low > 1:
+        return "faster" if high < 1 else "slower"
+    return "same" if 1 - ALIKE <= low <= high <= 1 + ALIKE else "unclear"
 
 
 @cache

@@ -83,7 +83,7 @@ class Verdict:
 
     @property
     def pays(self) -> bool:
-        """Whether the clone is faster by it beyond the noise, and slower at no point."""
+        """Whether it is faster by it beyond the noise, and at no point shown to be slower."""
         interval = self.interval
         slower = any(row.ratio_low is None or row.ratio_low > 1 for row in self.rows)
         return interval is not None and interval.high < 1 and not slower

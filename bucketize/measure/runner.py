@@ -23,7 +23,7 @@ from bucketize.log.trial import KERNEL, Source, Trial, schedule_hash
 from bucketize.machine.host import host
 from bucketize.machine.target import Target, cores
 from bucketize.measure.job import Job
-from bucketize.measure.process import Child, DeathError, Limits
+from bucketize.measure.process import TIMEOUTS, Child, DeathError, Limits
 from bucketize.measure.race import Race
 
 MOST_THREADS = cores()
@@ -184,7 +184,14 @@ class Worker:
     def _survived(
         self, job: Job, outcomes: list[Outcome], left: Sequence[int], death: DeathError
     ) -> list[Outcome]:
-        """The outcomes when one of the implementations ended the child: it alone is to blame."""
+        """The outcomes when one of the implementations ended the child: it alone is to blame.
+
+        What takes too long to prepare would do so for each of them alone, too.
+        """
+        if death.last["stage"] == "prepare" and death.kind == TIMEOUTS["prepare"]:
+            for i in left:
+                outcomes[i] = replace(outcomes[i], error_kind=death.kind, error=death.error)
+            return outcomes
         culprit = death.last.get("implementation", 0 if len(left) == 1 else None)
         if culprit is not None:
             i = left[culprit]

@@ -8,19 +8,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
-from bucketize.analysis.benchmark import cross_checked
-from bucketize.analysis.engines import Run, engine_of, session
+from bucketize.analysis.benchmark import cross_checked, late, pause
+from bucketize.analysis.engines import ENGINES, Run, session
 from bucketize.busy import watched
 from bucketize.compiler import compile
 from bucketize.dispatch.bucket import Bucket
 from bucketize.dispatch.tree import dispatch, name_dims
-from bucketize.errors import ArgumentError
+from bucketize.errors import ArgumentError, EngineError, warn
 from bucketize.executable import Executable
 from bucketize.ir import Module, check_module, specialise
 from bucketize.measure.case import random_inputs
+from bucketize.op import Array
 from bucketize.partition.partition import BUDGET, partition, requests_of
 from bucketize.partition.value import Partition
 from bucketize.progress import Tell
@@ -32,29 +34,34 @@ from bucketize.tune.budget import GRACE
 from bucketize.tune.options import Options
 from bucketize.types import Sizes, Symbol
 
-SIZES = 20  # quantiles of the traffic, at which engines are timed
+SIZES = 30
+"""Quantiles of the traffic, at which engines are timed: the 95th percentile is amid those that one
+of them stands for; of 20 it would lie between two."""
 PASSES = 3  # over them at least
-ROUNDS = 4  # of each in a pass
+ROUNDS = 3  # of each in a pass
 CONFIRMING = 0.15  # of the time
 LEAST_S = 1.0
 WORTH = 0.01  # of the latency: what further trials should be expected to save
 PEER = "onnxruntime"
 OURS, UNTUNED = "optimized", "untuned"
+Pass: TypeAlias = dict[str, list[list[float]]]
+"""By engine the seconds of its calls at each size."""
 
 
 @dataclass(frozen=True)
 class Latency:
-    """What an engine took at quantiles of a traffic."""
+    """What an engine took of all its calls, as many at each of 30 quantiles of a traffic."""
 
     engine: str
     mean_s: float
     p50_s: float
     p95_s: float
     ratio: float
-    """The mean by that of the optimised module, in the same rounds; above 1 it is slower."""
+    """Its medians by those of the optimised module in the same pass, each summed over the sizes;
+    above 1 it is slower. The median of all passes."""
     ratio_low: float
     ratio_high: float
-    """The least and the greatest ratio of all passes."""
+    """The least and the greatest of all passes."""
 
     @property
     def requests_s(self) -> float:
@@ -70,7 +77,7 @@ class Optimized:
     partition: Partition | None
     """None where all requests have one size: it has a static clone."""
     latencies: tuple[Latency, ...]
-    """Latencies of the optimised module, the untuned one, and onnxruntime where it is installed."""
+    """Latencies of the optimised module, the untuned one, and onnxruntime where that runs it."""
     tuned: str
     """What tuning did, in a sentence."""
     promise: float
@@ -132,7 +139,7 @@ def optimize(  # noqa: PLR0913  options by name
         budget: the most clones.
         threads: that share each kernel.
         model: the ONNX file that the module is of: onnxruntime is timed beside it, if it is
-            installed.
+            installed and runs it.
         progress: as that of `compile`.
 
     Returns:
@@ -177,11 +184,14 @@ def optimize(  # noqa: PLR0913  options by name
         compile(m, log=at, threads=threads, progress=progress)
         for m, at in ((module, confirmed_in), (mod, None))
     )
+    params = name_dims(mod.main).params
+    inputs = [random_inputs(params, sizes) for sizes in quantiles(requests, SIZES)]
     runs: dict[str, Run] = {OURS: _run(ours), UNTUNED: _run(plain)}
-    if model is not None and engine_of(PEER).is_installed:
-        runs[PEER] = session(PEER, model, threads).run
+    if model is not None and ENGINES[PEER].is_installed:
+        runs |= _peer(model, threads, inputs)
     end = max(begin + seconds, time.monotonic() + LEAST_S)
-    latencies = _timed(runs, mod, requests, end)
+    wait = pause(threads) if PEER in runs else 0.0
+    latencies = _timed(runs, inputs, end, wait)
     taken = time.monotonic() - begin
     return Optimized(ours, chosen, latencies, tuned, promise, taken, waiting)
 
@@ -205,33 +215,45 @@ def _run(executable: Executable) -> Run:
     return lambda inputs: executable.run(**inputs)
 
 
+def _peer(model: str | Path, threads: int, inputs: Sequence[Mapping[str, Array]]) -> dict[str, Run]:
+    """What runs the model by onnxruntime, if that takes it and the inputs; a warning if not."""
+    try:
+        run = session(PEER, model, threads).run
+        for each in inputs:
+            run(each)
+    except EngineError as e:
+        warn(f"not timed beside {PEER}: {e.message}")
+        return {}
+    return {PEER: run}
+
+
 def _timed(
-    runs: Mapping[str, Run], mod: Module, traffic: Traffic, end: float
+    runs: Mapping[str, Run], inputs: Sequence[Mapping[str, Array]], end: float, pause_s: float
 ) -> tuple[Latency, ...]:
-    """What engines take at quantiles of the traffic, in turns, in several passes over all."""
-    params = name_dims(mod.main).params
-    inputs = [random_inputs(params, sizes) for sizes in quantiles(traffic, SIZES)]
+    """What engines take of inputs, in turns, in several passes over all."""
     points = [{name: partial(run, each) for name, run in runs.items()} for each in inputs]
     for calls in points:
         cross_checked({name: call() for name, call in calls.items()})
-    passes: list[dict[str, list[float]]] = []
+    passes: list[Pass] = []
     with watched():
         while len(passes) < PASSES or time.monotonic() < end:
-            medians: dict[str, list[float]] = {name: [] for name in runs}
+            taken: Pass = {name: [] for name in runs}
             for calls in points:
                 # each after one of its own, whose caches are warm
-                for name, taken in interleaved(calls, least=ROUNDS, before=calls).items():
-                    medians[name].append(float(np.median(taken)))
-            passes.append(medians)
+                before = {name: late(call, pause_s) for name, call in calls.items()}
+                for name, seconds in interleaved(calls, least=ROUNDS, before=before).items():
+                    taken[name].append(seconds)
+            passes.append(taken)
     return tuple(_latency(name, passes) for name in runs)
 
 
-def _latency(name: str, passes: list[dict[str, list[float]]]) -> Latency:
-    each = np.median([medians[name] for medians in passes], axis=0)
-    ratios = [sum(medians[name]) / sum(medians[OURS]) for medians in passes]
-    p50, p95 = np.quantile(each, [0.5, 0.95])
-    ends = float(np.median(ratios)), min(ratios), max(ratios)
-    return Latency(name, float(each.mean()), float(p50), float(p95), *ends)
+def _latency(name: str, passes: Sequence[Pass]) -> Latency:
+    mine, ours = (np.array([taken[n] for taken in passes]) for n in (name, OURS))
+    each, beside = (np.median(calls, axis=2).sum(axis=1) for calls in (mine, ours))
+    ratios = each / beside
+    p50, p95 = np.quantile(mine, [0.5, 0.95])
+    ends = float(np.median(ratios)), float(ratios.min()), float(ratios.max())
+    return Latency(name, float(mine.mean()), float(p50), float(p95), *ends)
 
 
 def quantiles(traffic: Traffic, count: int) -> list[Sizes]:

@@ -11,6 +11,7 @@ from bucketize.ir import Module, check_module
 from bucketize.partition.merge import BUDGET, choice_of, clones_of, origin_of
 from bucketize.partition.partition import Question
 from bucketize.partition.value import Frontier, Partition
+from bucketize.table import several
 from bucketize.traffic.drift import ALPHA, SizeChange, changes
 from bucketize.traffic.value import Traffic
 
@@ -32,7 +33,7 @@ class Drift:
 
     @property
     def is_other(self) -> bool:
-        """Whether sizes differ beyond chance."""
+        """Whether sizes of a symbol differ beyond chance; of few requests little is shown."""
         return any(c.chance < ALPHA / len(self.changes) for c in self.changes)
 
     @property
@@ -48,7 +49,10 @@ class Drift:
 
     def __str__(self) -> str:
         """What changed, what it costs, and what to do."""
-        what = "; ".join(map(str, self.changes)) if self.is_other else "sizes come as they did"
+        of = several(int(self.best.requests), "request")
+        what = f"in {of} no change of sizes is shown"
+        if self.is_other:
+            what = "; ".join(map(str, self.changes))
         cost = f"the clones take {self.loss:.1%} more than those that would be chosen now"
         advice = "choose again" if self.is_costly else "they may stay"
         return f"{what}; {cost}: {advice}"
@@ -67,6 +71,9 @@ def drift(  # noqa: PLR0913  options by name
     threads: int = 1,
 ) -> Drift:
     """Compare a traffic with the one that the buckets of a dispatched module were chosen by.
+
+    Sizes are compared symbol by symbol: that they come in other pairs is no change. The loss counts
+    requests as they are.
 
     Args:
         mod: dispatched; clones run at the true sizes.

@@ -11,7 +11,7 @@ import numpy as np
 
 from bucketize.dispatch.bucket import fallback_name
 from bucketize.dispatch.tree import dispatch, is_dispatched
-from bucketize.errors import DispatchError
+from bucketize.errors import DispatchError, ShapeError
 from bucketize.ir import Clone, Function, Leaf, Module, check_module, decisions, specialise
 from bucketize.partition.expectation import held
 from bucketize.partition.grid import Choice, narrow
@@ -94,6 +94,8 @@ def merge(  # noqa: PLR0913  options by name
     origin = origin_of(clones.values(), function)
     buckets = [clone.bucket for clone in clones.values()]
     ends = {s.name: _within(s, buckets) for s in origin.symbols().values() if s.name in buckets[0]}
+    if traffic is not None:
+        _check_served(traffic, ends)
     alone = Module({function: specialise(origin, dict(ends), function)})
     question = Question.of(
         alone, function, traffic, objective, log=log, target=target, threads=threads
@@ -133,6 +135,15 @@ def _within(symbol: Symbol, buckets: Buckets) -> Symbol:
     low = min(b[symbol.name][0] for b in buckets)
     high = None if None in tops else max(top for top in tops if top is not None) - 1
     return replace(symbol, lo=low, hi=high)
+
+
+def _check_served(traffic: Traffic, ends: Mapping[str, Symbol]) -> None:
+    """Raise ShapeError of a request that is left to the fallback: nothing merged serves it."""
+    for name in (name for name in traffic.symbols if name in ends):
+        for size in traffic.histogram(name):
+            if not ends[name].holds(size):
+                theirs = ends[name].range
+                raise ShapeError(f"traffic: no clone serves {name}={size}, they serve {theirs}")
 
 
 def _starts(symbol: Symbol, buckets: Buckets) -> list[int]:

@@ -26,8 +26,9 @@ from bucketize.report.subject import ReportSubject
 from bucketize.table import pairs, several
 
 ROUNDS = 20
-SAME = 1.05
-"""By how much two layers differ that are called the same."""
+LEAST = 0.05
+"""The share of the shorter time by which two layers differ at least that are not called the same;
+and by more than the distance of quartiles, of both together: profiles are made one by one."""
 LAYERS = ["name", "here", "there", "here_s", "there_s", "gained_s", "ratio", "which", "why"]
 
 Arrays = Mapping[str, Array]
@@ -40,7 +41,7 @@ class Rival:
     name: str
     run: Run
     layers: Callable[[Arrays], pd.DataFrame]
-    """Its name, op and time_s, in order; of kernels of ours `kernel` and `schedule`, too."""
+    """Its name, op, time_s and iqr_s, in order; of kernels of ours `kernel` and `schedule`, too."""
 
     @classmethod
     def of_executable(cls, name: str, exe: Executable) -> Self:
@@ -102,8 +103,9 @@ def matched(here: pd.DataFrame, there: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         A row for each: name (of the nodes), here and there (what runs), here_s, there_s, gained_s
-        (the latter less the former), ratio (the former by the latter), which ("faster", "slower" or
-        "same" here, by `SAME`, or "only here", "only there"), why.
+        (the latter less the former), ratio (the former by the latter), which ("faster" or "slower"
+        here; "same", where they are not so far apart, by `LEAST`, or no spread is known; or "only
+        here", "only there"), why.
 
     """
     nodes = {n for name in here["name"] for n in name.split("+")}
@@ -151,10 +153,16 @@ def _row(here: pd.DataFrame, there: pd.DataFrame) -> dict[str, Any]:
     }
     if here_s is None or there_s is None:
         return row | {"which": "only there" if here_s is None else "only here"}
+    gained_s, spread_s = there_s - here_s, _spread(here) + _spread(there)
+    is_other = abs(gained_s) > LEAST * min(here_s, there_s) and abs(gained_s) > spread_s
+    which = ("faster" if gained_s > 0 else "slower") if is_other else "same"
     ratio = here_s / there_s if there_s else np.nan  # too short for the clock
-    is_same = here_s == there_s or 1 / SAME <= ratio <= SAME
-    which = "same" if is_same else "faster" if ratio < 1 else "slower"
-    return row | {"gained_s": there_s - here_s, "ratio": ratio, "which": which}
+    return row | {"gained_s": gained_s, "ratio": ratio, "which": which}
+
+
+def _spread(layers: pd.DataFrame) -> float:
+    """How far apart quartiles are; NaN where that is not known of one of them."""
+    return float(layers["iqr_s"].astype(float).sum(skipna=False))
 
 
 def _nodes(layers: pd.DataFrame) -> Iterable[str]:

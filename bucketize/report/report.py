@@ -106,7 +106,7 @@ def report(  # noqa: PLR0913  options by name
         partition: whether to ask the models what other numbers of clones would come to, as
             `bucketize.partition` does: seconds, or a minute.
         against: another executable, or the name of an engine that tells times of layers,
-            "onnxruntime": both are timed in turns, and compared layer by layer.
+            "onnxruntime": calls of both are timed in turns; layers by a profile of each.
         model: the path of the ONNX file, for an engine.
         progress: told what goes on; True shows a bar on stderr.
 

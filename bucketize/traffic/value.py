@@ -32,10 +32,11 @@ class Traffic:
 
     def __post_init__(self) -> None:
         """Sort the rows and add up what is alike; raise TrafficError if they are no traffic."""
-        sizes = np.asarray(self.sizes, np.int64).reshape(-1, len(self.symbols))
-        requests = np.asarray(self.requests, np.int64)
+        _check_symbols(self.symbols)
+        sizes = _whole("sizes", self.sizes).reshape(-1, len(self.symbols))
+        requests = _whole("requests", self.requests)
         times = None if self.times is None else np.asarray(self.times, np.float64)
-        _check(self.symbols, sizes, requests, times)
+        _check(sizes, requests, times)
         keep = requests > 0
         sizes, requests = sizes[keep], requests[keep]
         keys = [*reversed(sizes.T)]
@@ -354,12 +355,23 @@ def _listed(array: NDArray[Any] | None) -> Any:
     return None if array is None else array.tolist()
 
 
-def _check(
-    symbols: Iterable[str], sizes: Integers, requests: Integers, times: NDArray[np.float64] | None
-) -> None:
+def _whole(name: str, values: Any) -> Integers:
+    """Whole numbers; a fraction would be cut."""
+    given = np.asarray(values)
+    with np.errstate(invalid="ignore"):  # of NaN and infinities, which differ below
+        whole = given.astype(np.int64)
+    if (cut := given[whole != given]).size:
+        raise TrafficError(f"{name} of a traffic are whole numbers, got {cut[0]}")
+    return whole
+
+
+def _check_symbols(symbols: Iterable[str]) -> None:
     names = list(symbols)
     if not names or len(set(names)) < len(names):
         raise TrafficError(f"a traffic is of symbols of different names, got {names or 'none'}")
+
+
+def _check(sizes: Integers, requests: Integers, times: NDArray[np.float64] | None) -> None:
     if not {len(sizes)} == {len(requests), len(requests if times is None else times)}:
         raise TrafficError("sizes, requests and times of a traffic have as many rows")
     if sizes.size and sizes.min() < 0:

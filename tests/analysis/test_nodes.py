@@ -207,6 +207,17 @@ def test_when_floats_agree(got: list[float], expected: list[float], agrees: bool
         assert its.absolute == INF
 
 
+def test_floats_have_their_tolerance_where_longdouble_is_a_double(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on macOS on Arm."""
+    monkeypatch.setattr(np, "longdouble", np.float64)
+    for dtype, agrees in ((np.float32, True), (np.int64, False)):
+        its = difference(np.array([5001], dtype), np.array([5000], dtype), Tolerance())
+        assert its is not None
+        assert its.agrees is agrees
+
+
 def test_when_others_agree() -> None:
     def agree(got: Any, expected: Any, atol: float = 1e-4) -> bool:
         its = difference(got, expected, Tolerance(atol))

@@ -188,7 +188,9 @@ def test_a_gain_has_the_colour_of_its_verdict() -> None:
     ratios = {"first": (1.0, 1.0), "same": (0.9, 1.1), "more": (1.1, 1.3), "less": (0.7, 0.9)}
     rows = [
         {"model": "m", "dispatcher": n, "worst_slowdown": 1.5, "mean_slowdown": (low + high) / 2}
-        | {"mean_slowdown_q1": low, "mean_slowdown_q3": high, "calls": 3}
+        | {f"mean_slowdown_{end}": low for end in ("q1", "low")}
+        | {f"mean_slowdown_{end}": high for end in ("q3", "high")}
+        | {"calls": 3}
         for n, (low, high) in ratios.items()
     ]
     (axes,) = plot_gain(pd.DataFrame(rows)).axes

@@ -144,6 +144,8 @@ def comparison(*ways: tuple[str, str, float, float]) -> pd.DataFrame:
             "mean_slowdown": ratio,
             "mean_slowdown_q1": ratio - half,
             "mean_slowdown_q3": ratio + half,
+            "mean_slowdown_low": ratio - 0.6 * half,
+            "mean_slowdown_high": ratio + 0.6 * half,
         }
         for model, name, ratio, half in ways
     ]
@@ -160,7 +162,7 @@ CLONE = "is 1 clone, compiled in 2.0 s, 60 MiB of weights"
     [
         (
             [NET, ("net", demo.TUNED, 0.8, 0.02), ("net", demo.LOG, 1.0, 0.01)],
-            "net: auto is as fast as log buckets, within the noise; is slower than tuned auto, "
+            "net: auto is as fast as log buckets, within 2 %; is slower than tuned auto, "
             "which takes 0.80 of its time (0.78 to 0.82)",
             f"net: tuned auto {CLONE}, after 25 s of tuning, once",
             "net: tuned auto",
@@ -174,7 +176,7 @@ CLONE = "is 1 clone, compiled in 2.0 s, 60 MiB of weights"
         ),
         (  # nobody has all sizes before
             [NET, ("net", demo.LOG, 1.0, 0.01), ("net", LIMIT, 0.9, 0.01)],
-            "net: auto is as fast as log buckets, within the noise; is slower than a program for "
+            "net: auto is as fast as log buckets, within 2 %; is slower than a program for "
             "each size, which takes 0.90 of its time (0.89 to 0.91)",
             f"net: auto {CLONE}",
             "net: auto",
@@ -187,7 +189,7 @@ CLONE = "is 1 clone, compiled in 2.0 s, 60 MiB of weights"
                 ("text", ALONE, 1.25, 0.0),
                 ("text", PADDED, 2.0, 0.04),
             ],
-            "net: auto is as fast as log buckets, within the noise. text: run_many takes 20 % less "
+            "net: auto is as fast as log buckets, within 2 %. text: run_many takes 20 % less "
             "time than one by one (20 to 20 %) and 50 % less time than padded batches (49 to 51 %) "
             "in half of the rounds",
             f"net: auto {CLONE}",
@@ -207,6 +209,13 @@ CLONE = "is 1 clone, compiled in 2.0 s, 60 MiB of weights"
             None,
             "text: run_many",
         ),
+        (  # where rounds do not tell, or tell of little, the cheapest
+            [NET, ("net", demo.TUNED, 0.99, 0.005), ("net", demo.LOG, 0.98, 0.04)],
+            "net: auto is slower than tuned auto, which takes 0.99 of its time (0.98 to 0.99); is "
+            "not told apart from log buckets (0.94 to 1.02)",
+            f"net: auto {CLONE}",
+            "net: auto",
+        ),
         (  # a busy machine hides what is small
             [NET, ("net", demo.LOG, 0.85, 0.1)],
             "net: auto cannot be told from log buckets (0.75 to 0.95): the machine was too busy",
@@ -214,7 +223,7 @@ CLONE = "is 1 clone, compiled in 2.0 s, 60 MiB of weights"
             "net: nothing before this ran on a quiet machine",
         ),
     ],
-    ids=["tuned", "cheapest", "limit", "nothing and gain", "loss", "clear", "busy"],
+    ids=["tuned", "cheapest", "limit", "nothing and gain", "loss", "clear", "little", "busy"],
 )
 def test_three_sentences_say_what_to_take(
     ways: list[tuple[str, str, float, float]], gained: str, cost: str | None, take: str

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 
 import bucketize
 from bucketize import zoo
+from bucketize.analysis.engines import ENGINES, Run
 from bucketize.cli.group import main
-from bucketize.errors import ArgumentError, ShapeError
+from bucketize.errors import ArgumentError, BucketizeWarning, ShapeError
 from bucketize.ir import Builder, Module, Var
 from bucketize.log.log import rows
 from bucketize.ops import relu
@@ -83,6 +87,45 @@ def test_quantiles_stand_for_equally_many_requests() -> None:
     assert [point["N"] for point in quantiles(mine, 10)] == 5 * [1] + 3 * [8] + 2 * [64]
 
 
+@pytest.mark.parametrize("name", ["chunks", "recommender", "prompts", "queries"])
+def test_percentiles_are_those_of_calls_of_all_requests(name: str) -> None:
+    """By a clock that takes a second for each row, and now and then twice as long."""
+    its = zoo.traffic(name).without_times()
+    sizes = [point[its.symbols[0]] for point in quantiles(its, home.SIZES)]
+    rounds = [[[n * 1.0, n * 1.0, n * slow] for n in sizes] for slow in (1.0, 1.0, 2.0)]
+    both = home._latency("ours", [{"ours": each, home.OURS: each} for each in rounds[:2]])
+    assert both.p95_s == its.quantiles(its.symbols[0], [0.95])[0]
+    assert both.p50_s == pytest.approx(its.quantiles(its.symbols[0], [0.5])[0], rel=0.02)
+    slow = home._latency("slow", [{"slow": each, home.OURS: rounds[0]} for each in rounds])
+    assert slow.mean_s == pytest.approx(both.mean_s * 10 / 9)
+    assert (slow.ratio, slow.ratio_low, slow.ratio_high) == (1, 1, 1)
+    assert slow.p95_s >= both.p95_s
+
+
+@pytest.mark.parametrize(("threads", "wait"), [(1, 0.0), (2, 0.02)])
+def test_threads_of_the_one_before_come_to_rest_beside_onnxruntime(
+    threads: int, wait: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[float, set[str]] = {}
+
+    def timed(runs: dict[str, Run], _inputs: object, _end: float, pause_s: float) -> object:
+        asked.setdefault(pause_s, set()).update(runs)
+        return ()
+
+    monkeypatch.setattr(home, "_timed", timed)
+    model = mlp_file(tmp_path)
+    optimize(mlp(), traffic(3), log=tmp_path / "t.csv", seconds=1, model=model, threads=threads)
+    assert asked == {wait: {"optimized", "untuned", "onnxruntime"}}
+
+
+def test_a_pause_comes_before_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    run: Run = lambda _: [np.zeros(1, np.float32)]  # noqa: E731
+    home._timed({home.OURS: run, home.UNTUNED: run}, [{}], 0.0, 0.5)
+    assert slept == [0.5] * 2 * home.ROUNDS * home.PASSES
+
+
 def test_the_command_writes_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("r.csv").write_text("N,requests\n2,3\n5,1\n")
@@ -93,6 +136,37 @@ def test_the_command_writes_a_program(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (facts["written"], facts["log"]) == ("mlp.bkt", "mlp.csv")
     loaded = bucketize.load("mlp.bkt")
     assert loaded(np.zeros((1, 784), np.float32))[0].shape == (1, 10)
+
+
+def mlp_file(folder: Path) -> Path:
+    path = folder / "mlp.onnx"
+    onnx.save(zoo.build("mlp"), path)
+    return path
+
+
+def test_without_onnxruntime_the_rest_is_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = replace(ENGINES["onnxruntime"], module="a_module_that_is_not_there")
+    monkeypatch.setitem(ENGINES, "onnxruntime", absent)
+    model = mlp_file(tmp_path)
+    its = optimize(mlp(), traffic(3), log=tmp_path / "t.csv", seconds=1, model=model)
+    assert [each.engine for each in its.latencies] == ["optimized", "untuned"]
+
+
+@pytest.mark.parametrize("fails", ["at the start", "in a run"])
+def test_what_onnxruntime_does_not_run_is_timed_without_it(
+    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Any:
+        raise ValueError("no kernel for this")
+
+    start = fail if fails == "at the start" else lambda *_: (fail, "settings")
+    monkeypatch.setitem(ENGINES, "onnxruntime", replace(ENGINES["onnxruntime"], start=start))
+    model = mlp_file(tmp_path)
+    with pytest.warns(BucketizeWarning, match=r"^not timed beside onnxruntime: .* no kernel for"):
+        its = optimize(mlp(), traffic(3), log=tmp_path / "t.csv", seconds=1, model=model)
+    assert [each.engine for each in its.latencies] == ["optimized", "untuned"]
 
 
 def test_who_interrupts_it_is_told_how_to_go_on(

@@ -98,7 +98,7 @@ def test_a_change_may_cost_nothing() -> None:
     assert str(its).endswith("more than those that would be chosen now: they may stay")
     same = drift(mod, uniform(1, 64, 6_400), uniform(1, 64, 64), target=TARGET)
     assert not same.is_other
-    assert str(same).startswith("sizes come as they did; the clones take ")
+    assert str(same).startswith("in 64 requests no change of sizes is shown; the clones take ")
 
 
 def test_a_change_that_costs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

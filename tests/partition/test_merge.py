@@ -44,7 +44,7 @@ def test_sizes_that_nobody_served_are_as_they_were() -> None:
     assert "main[fallback]" in its.module.functions
     strict = dispatch(mlp(), lambda _: [{"N": (4, 8)}, {"N": (8, 16)}], fallback=False)
     assert "main[fallback]" not in merge(strict, target=TARGET).module.functions
-    with pytest.raises(ShapeError, match=r"^traffic: N=3 is out of its bounds \[4, 15\]$"):
+    with pytest.raises(ShapeError, match=r"^traffic: no clone serves N=3, they serve \[4, 15\]$"):
         merge(some, Traffic(("N",), np.array([[3]]), np.array([1])), target=TARGET)
 
 

@@ -176,7 +176,8 @@ def test_two_executables_are_compared_layer_by_layer() -> None:
 
 def layer(name: str, kernel: str, time_s: float, **more: object) -> dict[str, object]:
     schedule = {"schedule": "mr=6", "lines": None, "why": "default"}
-    return {"name": name, "op": "add", "kernel": kernel, "time_s": time_s, **schedule, **more}
+    times = {"time_s": time_s, "iqr_s": 0.0}
+    return {"name": name, "op": "add", "kernel": kernel, **times, **schedule, **more}
 
 
 def test_what_one_side_fuses_is_beside_all_of_it() -> None:
@@ -197,7 +198,7 @@ def test_layers_of_an_engine_are_matched_by_the_nodes_that_it_made_them_of() -> 
     here = pd.DataFrame([layer("x/MatMul+x/Add", "matmul", 1.0), layer("y", "copy", 1.0)])
     there = pd.DataFrame(
         {"name": ["x/MatMul/Fusion/", "ReorderOutput"], "op": ["Gemm", "Reorder"], "time_s": [1, 1]}
-    )
+    ).assign(iqr_s=0.0)
     rows = matched(here, there).set_index("name")
     assert (rows.loc["x/MatMul+x/Add", "there"], rows.loc["x/MatMul+x/Add", "which"]) == (
         "Gemm",
@@ -205,6 +206,22 @@ def test_layers_of_an_engine_are_matched_by_the_nodes_that_it_made_them_of() -> 
     )
     assert rows.loc["y", "which"] == "only here"
     assert rows.loc["ReorderOutput", "which"] == "only there"
+
+
+@pytest.mark.parametrize(
+    ("here_s", "iqr_s", "which"),
+    [
+        (1.04, 0.0, "same"),
+        (1.06, 0.0, "slower"),
+        (0.90, 0.04, "faster"),
+        (0.90, 0.06, "same"),  # not beyond both spreads together
+        (1.20, 0.2, "same"),
+        (1.20, None, "same"),  # of what is between kernels no spread is known
+    ],
+)
+def test_layers_differ_beyond_both_spreads(here_s: float, iqr_s: float | None, which: str) -> None:
+    here, there = (pd.DataFrame([layer("a", "copy", s, iqr_s=iqr_s)]) for s in (here_s, 1.0))
+    assert matched(here, there)["which"].tolist() == [which]
 
 
 def test_what_takes_no_time_has_no_ratio() -> None:

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,6 +90,8 @@ def test_requests_one_by_one_with_dates(tmp_path: Path) -> None:
         ("S,B\n3\n", "row 1 has 1 cells of 2"),
         ("S,time\n3,noon\n", "expected seconds"),
         ("S,count,requests\n3,1,1\n", "both count and requests"),
+        ("requests\n3\n", "a traffic is of symbols of different names, got none"),
+        ("time\n3\n", "a traffic is of symbols of different names, got none"),
     ],
 )
 def test_what_is_no_traffic_says_why(text: str, message: str, tmp_path: Path) -> None:
@@ -96,6 +99,20 @@ def test_what_is_no_traffic_says_why(text: str, message: str, tmp_path: Path) ->
     path.write_text(text)
     with pytest.raises(BucketizeError, match=message):
         Traffic.read(path)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "requests", "message"),
+    [
+        ([[1.7], [8]], [1, 1], r"^sizes of a traffic are whole numbers, got 1\.7$"),
+        ([[1], [8]], [0.9, 0.1], r"^requests of a traffic are whole numbers, got 0\.9$"),
+        ([[1], [8]], [1, np.nan], r"^requests of a traffic are whole numbers, got nan$"),
+    ],
+)
+def test_no_fraction_is_cut(sizes: Any, requests: Any, message: str) -> None:
+    with pytest.raises(TrafficError, match=message):
+        Traffic(("S",), sizes, requests)
+    assert Traffic(("S",), [[2.0]], [3.0]).histogram("S") == {2: 3}  # type: ignore[arg-type]
 
 
 def test_scaled_sizes_are_rounded_up() -> None:

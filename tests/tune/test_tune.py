@@ -38,7 +38,7 @@ from bucketize.measure import process as child_module
 from bucketize.measure import runner as measure
 from bucketize.measure.case import case_of
 from bucketize.measure.job import Job
-from bucketize.measure.process import Child, DeathError, Limits
+from bucketize.measure.process import Child, DeathError, Event, Limits
 from bucketize.measure.runner import Replay, Worker
 from bucketize.measure.timer import parts
 from bucketize.onnx import from_onnx
@@ -208,6 +208,22 @@ def test_who_fails_in_the_rounds_is_found_and_the_others_are_timed(
     kinds = [outcome.error_kind for outcome in outcomes]
     assert kinds == ["none", KINDS[late], "none", "wrong_answer"]
     assert [len(outcome.seconds) >= 5 for outcome in outcomes] == [True, False, True, False]
+
+
+def test_what_takes_too_long_to_prepare_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not once more for each implementation, alone."""
+    asked: list[int] = []
+
+    def ask(_: Child, what: Event) -> Event:
+        if "build" in what:
+            return {"error": "", "compile_s": 0.1}
+        asked.append(len(what["job"].implementations))
+        raise DeathError("run_timeout", "still in prepare after 300 s", {"stage": "prepare"})
+
+    monkeypatch.setattr(measure.Child, "ask", ask)
+    (outcomes,) = Worker(LIMITS).measure([faulty_job("none", "wrong", "chatter")])
+    assert asked == [3]
+    assert [outcome.error_kind for outcome in outcomes] == ["run_timeout"] * 3
 
 
 def test_implementations_of_a_job_have_as_many_rounds(worker: Worker) -> None:
