@@ -18,7 +18,7 @@ from bucketize.machine.target import LINE
 UNROLLED = 4  # vectors of a step, so that counting costs nothing
 READ = 16  # those that are read in one
 TURNS = 32  # of two sums that wait for each other
-ROWS, VECTORS, DEPTH = 2, 4, 512
+ROWS, VECTORS, DEPTH = 5, 2, 512
 """The tile of a product of few rows, and how deep a piece of A lies near."""
 
 

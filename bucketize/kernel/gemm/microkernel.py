@@ -181,7 +181,7 @@ class RegisterTile:
         self, depth: ir.Value, rows: Values, b: ir.Value, sums: Values, done: Size = 0
     ) -> Values:
         """The sums with `depth` steps added, of a reduction of which `done` steps went before."""
-        if not self.form.packed:
+        if not self.form.packed or self.form.panels > 1:
             return self.turns(depth, rows, b, sums, lambda *_: None)
 
         def shared() -> Values:
@@ -190,8 +190,6 @@ class RegisterTile:
         def stream() -> Values:
             return self.turns(depth, rows, b, sums, lambda _, at, n: self.fetch_stream(at, n))
 
-        if self.form.panels > 1:
-            return stream()
         if not self.form.streams or len(self.cells) > STREAMING:
             return shared()
         alone = self.w.compare(self.frame.word("alone"), "!=", 0)
@@ -284,9 +282,8 @@ class RegisterTile:
 
     def fetch_stream(self, b: ir.Value, steps: int) -> None:
         """Ask for what the tile itself, which is alone, is about to read from `b` on."""
-        for panel in self.panels(b) if self.form.streams else ():
-            for line in range(0, steps * self.form.b_step, LINE):
-                self.w.prefetch(self.w.beyond(panel, STREAM + line), FIRST)
+        for line in range(0, steps * self.form.b_step, LINE):
+            self.w.prefetch(self.w.beyond(b, STREAM + line), FIRST)
 
     def step(self, splats: Splats, b: ir.Value, sums: Values) -> Values:
         """One step of the reduction: an outer product."""
@@ -323,11 +320,8 @@ class RegisterTile:
         yield from map(load, self.across(b, FORMATS[weights].dtype.itemsize))
 
     def across(self, row: ir.Value, size: int) -> Iterator[ir.Value]:
-        """Where the vectors lie of a row of the panels, from the first one's on."""
-        for panel in self.panels(row):
-            yield from (self.w.item(panel, c, size) for c in range(0, self.form.nr, self.w.lanes))
-
-    def panels(self, row: ir.Value) -> Values:
-        """Where the same row of all panels lies, from the first one's on."""
-        w = self.w
-        return [row] + [w.at(row, w.mul(self.panel_step, p)) for p in range(1, self.form.panels)]
+        """Where the vectors lie of a row of all panels, given where it begins in the first."""
+        w, form = self.w, self.form
+        for p in range(form.panels):
+            panel = w.at(row, w.mul(self.panel_step, p)) if p else row
+            yield from (w.item(panel, c, size) for c in range(0, form.nr, w.lanes))
