@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -24,13 +23,28 @@ from bucketize.log.trial import KERNEL, Trial
 from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
 from bucketize.program.decide import completed
-from bucketize.tune.samples import kernel_seconds
+from bucketize.tune.samples import kernel_seconds, without_clock
+from bucketize.tune.surrogate import DOUBT, NOISE, SPREAD
 from bucketize.types import evaluate
 
-Point: TypeAlias = tuple[float, float]
-"""The logarithms of a workload's size, and of measured seconds by those of the model."""
-Tried: TypeAlias = dict[Hashable, tuple[Implementation, list[Point]]]
-"""By its key an implementation, and where it was measured."""
+LOCAL = 0.05
+"""How far log latencies are from models at one size alone, as the tuner's NEIGHBOUR has it."""
+
+Beside: TypeAlias = tuple[str, float | None, str]
+"""Where trials compare: their shape, how cold weights were, and the default beside them."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What was measured of implementations at one size, beside one default."""
+
+    size: float
+    """The logarithm of the workload's."""
+    default: float
+    """The logarithm of the default's seconds by those of its model."""
+    tried: Mapping[Hashable, tuple[Implementation, float]]
+    """By its key an implementation, and the logarithm of its latency by the default's, less that of
+    the models."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +55,7 @@ class Evidence:
     threads: int
     trials: dict[str, list[Trial]] = field(default_factory=lambda: defaultdict(list))
     """By the hash of the workload."""
-    _points: dict[Workload, Tried] = field(default_factory=dict)
+    _places: dict[Workload, list[Place]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, trials: Iterable[Trial], target: Target, threads: int) -> Evidence:
@@ -49,21 +63,24 @@ class Evidence:
         its = cls(target, threads)
         for t in trials:
             mine = t.host_cpu == target.name and t.threads == threads and t.level == KERNEL
-            if mine and t.latency_median_s and t.template in TEMPLATES:
+            if mine and t.latency_median_s and t.baseline_s and t.template in TEMPLATES:
                 its.trials[t.workload].append(t)
         return its
 
     def implementations(self, workload: Workload) -> list[Implementation]:
         """The ones that were measured."""
-        return [implementation for implementation, _ in self._of(workload).values()]
+        return list(self._tried(workload).values())
 
     def corrected(
         self, workload: Workload, each: Sequence[Implementation], sizes: Floats, taken: Floats
     ) -> Floats:
         """What implementations take, as their models have it times what trials say of these.
 
-        Between sizes that were measured the factor is interpolated, on a logarithmic scale. Of an
-        implementation that was not it is the mean of those that were.
+        Trials tell how far the default is from its model, in the best of all jobs, and how others
+        compare with it in the same job. The least of many that are noisy is less than the truth,
+        so what they tell beyond the models counts as far as it is no noise; an implementation that
+        was not measured is the mean of those that were. Between sizes that were measured the
+        factor is interpolated, on a logarithmic scale.
 
         Args:
             workload: of the kernels.
@@ -72,49 +89,108 @@ class Evidence:
             taken: seconds by the models.
 
         """
-        points = self._of(workload)
-        if not points:
+        places = self._of(workload)
+        if not places:
             return taken
+        points = {i.key: i for i in (*each, *self.implementations(workload))}
+        logs = np.array(
+            [[p.tried[key][1] if key in p.tried else np.nan for key in points] for p in places]
+        )
+        logs = _denoised(logs)[:, : len(each)] + np.array([p.default for p in places])[:, None]
         at = np.log(np.maximum(sizes, 1))
-        curves: dict[Hashable, Floats] = {
-            key: _curve(mine, at) for key, (_, mine) in points.items()
-        }
-        mean: Floats = np.mean(list(curves.values()), axis=0)
-        logs = np.stack([curves.get(i.key, mean) for i in each], axis=1)
-        return np.asarray(taken * np.exp(logs))
+        return np.asarray(taken * np.exp(_between([p.size for p in places], logs, at)))
 
-    def _of(self, workload: Workload) -> Tried:
-        if workload not in self._points:
-            trials = self.trials.get(workload.hash, ())
-            latest = {(t.template, t.schedule, t.shape): t for t in trials}
-            tried: Tried = {}
-            for implementation, point in self._measured(workload, latest.values()):
-                tried.setdefault(implementation.key, (implementation, []))[1].append(point)
-            self._points[workload] = tried
-        return self._points[workload]
+    def _tried(self, workload: Workload) -> dict[Hashable, Implementation]:
+        return {key: one for p in self._of(workload) for key, (one, _) in p.tried.items()}
 
-    def _measured(
-        self, workload: Workload, trials: Iterable[Trial]
-    ) -> Iterator[tuple[Implementation, Point]]:
-        """What was measured of implementations that are legal here, at sizes that are."""
+    def _of(self, workload: Workload) -> list[Place]:
+        if workload not in self._places:
+            beside: dict[Beside, list[Trial]] = defaultdict(list)
+            for t in self.trials.get(workload.hash, ()):
+                beside[t.shape, t.graph_bytes, t.baseline].append(t)
+            places = [self._place(workload, trials) for trials in beside.values()]
+            self._places[workload] = [place for place in places if place]
+        return self._places[workload]
+
+    def _place(self, workload: Workload, trials: Sequence[Trial]) -> Place | None:
+        """What trials beside one default tell; None where it is not legal, or the sizes are not."""
+        first = trials[0]
+        default = self._legal(workload, _named(first.baseline))
+        try:
+            sizes = bind_shapes(workload.body.params, parse_shapes(first.shape))
+        except (ShapeError, TypeRelError):  # of another model's bounds
+            return None
+        if default is None:
+            return None
+        how = sizes, self.target, int(first.graph_bytes or 0), self.threads
+        base = math.log(seconds(workload, default, *how))
+        tried: dict[Hashable, tuple[Implementation, float]] = {}
+        for t in {(t.template, t.schedule): t for t in trials}.values():  # the latest
+            one = self._legal(workload, Implementation(t.template, json.loads(t.schedule)))
+            if one is not None:
+                beyond = _ratio(t) - (math.log(seconds(workload, one, *how)) - base)
+                tried[one.key] = one, beyond
+        size = math.log(max(evaluate(workload.size, sizes), 1))
+        quiet = math.log(min(map(_baseline, trials)))
+        return Place(size, quiet - base, {**tried, default.key: (default, 0.0)})
+
+    def _legal(self, workload: Workload, one: Implementation | None) -> Implementation | None:
+        """An implementation with all its knobs; None where it is not legal, or has no model."""
+        if one is None or one.template not in TEMPLATES or TEMPLATES[one.template].cost is None:
+            return None
         able = candidates(workload, self.target)
-        for t in trials:
-            one = Select((Implementation(t.template, json.loads(t.schedule)),))
-            legal = completed(one, workload, able, self.target)
-            if legal is None or TEMPLATES[t.template].cost is None:
-                continue
-            (implementation,) = legal.implementations
-            with suppress(ShapeError, TypeRelError):  # of another model's bounds
-                sizes = bind_shapes(workload.body.params, parse_shapes(t.shape))
-                cold = int(t.graph_bytes or 0)
-                how = sizes, self.target, cold, self.threads
-                ratio = kernel_seconds(t) / seconds(workload, implementation, *how)
-                size = max(evaluate(workload.size, sizes), 1)
-                yield implementation, (math.log(size), math.log(ratio))
+        legal = completed(Select((one,)), workload, able, self.target)
+        return None if legal is None else legal.implementations[0]
 
 
-def _curve(points: Sequence[Point], at: Floats) -> Floats:
-    """Between points, and level beyond them; of several at one place their mean."""
-    places, number = np.unique([x for x, _ in points], return_inverse=True)
-    means = np.bincount(number, [y for _, y in points]) / np.bincount(number)
-    return np.interp(at, places, means)
+def _named(text: str) -> Implementation | None:
+    """The implementation that a row names, if it does."""
+    try:
+        return Implementation.parse(text)
+    except ValueError:
+        return None
+
+
+def _baseline(trial: Trial) -> float:
+    return without_clock(trial.baseline_s or math.nan, trial.host_cpu)
+
+
+def _ratio(trial: Trial) -> float:
+    """The logarithm of its latency by the default's of the same rounds."""
+    return math.log(kernel_seconds(trial) / _baseline(trial))
+
+
+def _denoised(logs: Floats) -> Floats:
+    """What is expected of implementations where logarithms were measured: rows are places.
+
+    An implementation is apart from the others everywhere, and at one place from what it is
+    elsewhere. Both are shrunk by what noise makes of them, and how much that is follows from how
+    far apart all are (Efron and Morris, 1973); NaN is what was not measured.
+    """
+    count = np.isfinite(logs).sum(axis=0)
+    tried = logs[:, count > 0]
+    own, count = np.nanmean(tried, axis=0), count[count > 0]
+    local = _variance(LOCAL, np.nansum((tried - own) ** 2), NOISE**2, (count - 1).sum())
+    error = (local + NOISE**2) / count
+    mean = own.mean()
+    apart = _variance(SPREAD, ((own - mean) ** 2).sum(), error.mean(), len(own) - 1)
+    whole = np.full(logs.shape[1], mean)
+    whole[np.isfinite(logs).any(axis=0)] += apart / (apart + error) * (own - mean)
+    beyond = local / (local + NOISE**2) * np.nan_to_num(logs - whole)
+    return np.asarray(whole + beyond)
+
+
+def _variance(assumed: float, squares: float, noise: float, free: int) -> float:
+    """The variance behind noisy numbers: squares beyond what noise alone may make of them.
+
+    If they are many they outweigh what is assumed.
+    """
+    chance = noise * (free + 2 * math.sqrt(2 * free))  # two deviations
+    return (DOUBT * assumed**2 + max(squares - chance, 0.0)) / (DOUBT + free)
+
+
+def _between(places: Sequence[float], logs: Floats, at: Floats) -> Floats:
+    """Columns between places, and level beyond them; of several at one place their mean."""
+    distinct, number = np.unique(places, return_inverse=True)
+    means = np.array([logs[number == k].mean(axis=0) for k in range(len(distinct))])
+    return np.stack([np.interp(at, distinct, column) for column in means.T], axis=1)

@@ -26,8 +26,12 @@ call from Python. A kernel that does nothing seems to take so long."""
 
 def kernel_seconds(trial: Trial) -> float:
     """What the kernel of a trial took, without looks at the clock."""
-    latency = trial.latency_median_s or math.nan
-    return max(latency - CLOCK.get(trial.host_cpu, 0.0), latency / 2)
+    return without_clock(trial.latency_median_s or math.nan, trial.host_cpu)
+
+
+def without_clock(latency: float, processor: str) -> float:
+    """The seconds of a latency that are a kernel's, at least half of it."""
+    return max(latency - CLOCK.get(processor, 0.0), latency / 2)
 
 
 DEFAULTS = 2  # of a product: that of its own size and that of all
