@@ -111,8 +111,8 @@ class Executable:
         """
         self.module = module
         self._params = image.program.routines.params("main")
-        symbols = dict.fromkeys(s.name for p in self._params for s in p.type.symbols())
-        self._counter = TrafficCounter(tuple(symbols))
+        ends = {s.name: (s.step, s.hi) for p in self._params for s in p.type.symbols()}
+        self._counter = TrafficCounter(tuple(ends), ends)
         self._serving, self._changing = Serving(image, self._counter), ThreadLock()
         self._sharing: tuple[Serving, Many] | None = None
         """How requests share calls of what serves them; None: nobody asked yet."""
@@ -649,6 +649,23 @@ class Executable:
         requests are counted exactly. A child of a fork begins anew.
         """
         return self._counter.snapshot()
+
+    def as_counted(self, traffic: Traffic) -> Traffic:
+        """A traffic as `traffic` tells it by now: with its sizes rounded, where those are.
+
+        What was expected, or was told earlier, compares with what came only so.
+
+        Args:
+            traffic: of symbols of the model, not all of them perhaps.
+
+        Returns:
+            The traffic.
+
+        Raises:
+            UnknownNameError: the model has not such a symbol.
+
+        """
+        return self._counter.as_counted(traffic)
 
     def report(self, *, sizes: int = REPORTED) -> ServingReport:
         """What the clones did for the requests that `traffic` counts, of those since `replace`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 
@@ -22,7 +23,8 @@ class DriftAlarm:
 
         """
         self._watch = DriftWatch(planned)
-        self._before: Counter[tuple[int, ...]] = Counter()
+        self._planned = planned
+        self._before: Traffic | None = None
         self.changes: list[SizeChange] = []
         """Changes of sizes in the requests looked at last; none: they come as planned."""
 
@@ -32,11 +34,14 @@ class DriftAlarm:
             if symbol not in symbols:
                 raise unknown_name(f"symbol of {model}", symbol, symbols)
 
-    def look(self, traffic: Traffic | None) -> bool:
+    def look(
+        self, traffic: Traffic | None, as_counted: Callable[[Traffic], Traffic] = lambda t: t
+    ) -> bool:
         """Look at what came since the last look, if it is enough to judge by.
 
         Args:
             traffic: all requests so far.
+            as_counted: rounds sizes as the counter does by now, of what was planned and came.
 
         Returns:
             Whether there was a look.
@@ -44,13 +49,19 @@ class DriftAlarm:
         """
         if traffic is None:
             return False
-        now = Counter[tuple[int, ...]]()
-        for sizes, count in zip(traffic.sizes.tolist(), traffic.requests.tolist(), strict=True):
-            now[tuple(sizes)] += count
-        came = now - self._before
+        now = as_counted(traffic)
+        came = _by_size(now)
+        if self._before is not None:
+            came -= _by_size(as_counted(self._before))
         if came.total() < WINDOW:
             return False
-        self._before = now
+        self._before, self._watch.planned = now, as_counted(self._planned.without_times())
         sizes, requests = np.array([*came.keys()]), np.array([*came.values()])
         self.changes = self._watch.look(Traffic(traffic.symbols, sizes, requests))
         return True
+
+
+def _by_size(traffic: Traffic) -> Counter[tuple[int, ...]]:
+    """The requests of each size, whenever they came."""
+    its = traffic.without_times()
+    return Counter(dict(zip(map(tuple, its.sizes.tolist()), its.requests.tolist(), strict=True)))

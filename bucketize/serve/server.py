@@ -230,7 +230,7 @@ def watch(model: ServedModel) -> None:
     if model.drift is None:
         return
     differed = bool(model.drift.changes)
-    looked = model.drift.look(model.executable.traffic)
+    looked = model.drift.look(model.executable.traffic, model.executable.as_counted)
     if looked and model.drift.changes:
         changes = "; ".join(map(str, model.drift.changes))
         LOGGER.warning("%s: requests do not come as planned: %s", model.name, changes)

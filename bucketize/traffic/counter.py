@@ -12,11 +12,12 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from bucketize.errors import warn
+from bucketize.errors import unknown_name, warn
 from bucketize.fork import begins_anew
 from bucketize.traffic.latency import Latencies
 from bucketize.traffic.value import Traffic
@@ -100,8 +101,19 @@ class Tally:
 class TrafficCounter:
     """All requests of an executable in this process, in bounded memory."""
 
-    def __init__(self, symbols: tuple[str, ...]) -> None:
+    def __init__(
+        self, symbols: tuple[str, ...], ends: Mapping[str, tuple[int, int | None]] | None = None
+    ) -> None:
+        """Nothing came yet.
+
+        Args:
+            symbols: whose sizes are counted.
+            ends: by symbol what its sizes are multiples of, and the largest; None: it has no end.
+
+        """
         self.symbols = symbols
+        each = [(ends or {}).get(symbol, (1, None)) for symbol in symbols]
+        self._ends = [(unit, math.inf if most is None else most) for unit, most in each]
         self._tallies: list[tuple[weakref.ref[object], Tally]] = []
         self.begin_anew()
         begins_anew(self)
@@ -175,7 +187,24 @@ class TrafficCounter:
         if step == span == 1:
             return key
         time, *sizes = key
-        return time // span * span, *[-(-size // step) * step for size in sizes]
+        pairs = zip(sizes, self._ends, strict=True)
+        return time // span * span, *[int(min(_up(n, step * u), end)) for n, (u, end) in pairs]
+
+    def as_counted(self, traffic: Traffic) -> Traffic:
+        """A traffic of some of the symbols with its sizes rounded, as those counted are by now.
+
+        Raises UnknownNameError for another symbol.
+        """
+        for symbol in traffic.symbols:
+            if symbol not in self.symbols:
+                raise unknown_name("symbol", symbol, self.symbols)
+        step, ends = self._step, dict(zip(self.symbols, self._ends, strict=True))
+        if step == 1:
+            return traffic
+        its = [ends[symbol] for symbol in traffic.symbols]
+        units, most = np.array([u for u, _ in its]), np.array([end for _, end in its])
+        sizes = np.minimum(_up(traffic.sizes, step * units), most).astype(np.int64)
+        return replace(traffic, sizes=sizes)
 
     def bin_at(self, now: float) -> tuple[int, float]:
         """The bin of a moment: `Tally.time` and `Tally.end`. All are twice as wide if too many."""
@@ -213,3 +242,8 @@ class TrafficCounter:
                 if tally.clones is clones:
                     tally.hand_on(every)
         return every
+
+
+def _up(size: Any, unit: Any) -> Any:
+    """The first multiple from a size on; of arrays, of each."""
+    return -(-size // unit) * unit

@@ -22,6 +22,7 @@ from bucketize.cli.group import main
 from bucketize.errors import BucketizeError, BucketizeWarning, TrafficError, UnknownNameError
 from bucketize.ir import CALL, Builder, Module, Var
 from bucketize.runtime.vm import REMEMBERED
+from bucketize.serve.drift import DriftAlarm
 from bucketize.traffic.counter import MOST_SIZES, MOST_TIMES, TrafficCounter
 from bucketize.traffic.drift import changes
 from bucketize.traffic.latency import Latencies
@@ -223,6 +224,44 @@ def test_memory_is_bounded_and_requests_are_exact() -> None:
     assert traffic is not None
     assert traffic.total == 200_000
     assert len(traffic.sizes) <= MOST_SIZES + REMEMBERED
+
+
+def test_rounded_sizes_are_sizes_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No larger than its bounds, and multiples of what its sizes are."""
+    monkeypatch.setattr("bucketize.traffic.counter.MOST_SIZES", 8)
+    counter = TrafficCounter(("N", "S"), {"N": (3, 99), "S": (1, None)})
+    came = [({"N": 3 * n, "S": 5}, "main", 1e-3) for n in range(1, 34)]
+    counter.count(came, {})
+    with pytest.warns(BucketizeWarning, match="rounded up to multiples of 8"):
+        traffic = counter.snapshot()
+    assert traffic is not None
+    assert traffic.histogram("N") == {24: 8, 48: 8, 72: 8, 96: 8, 99: 1}
+    assert traffic.histogram("S") == {8: 33}
+    planned = Traffic(("N",), np.array([[3], [24], [27], [99]]), np.ones(4, int))
+    assert counter.as_counted(planned).histogram("N") == {24: 2, 48: 1, 99: 1}
+    assert counter.as_counted(traffic) == traffic
+    with pytest.raises(UnknownNameError, match="no symbol named 'M'"):
+        executable().as_counted(planned.renamed(N="M"))
+
+
+@pytest.mark.filterwarnings("ignore:.*rounded up:bucketize.errors.BucketizeWarning")
+def test_rounded_sizes_are_no_drift(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what was planned exactly nor what was counted before counts as a change."""
+    monkeypatch.setattr("bucketize.traffic.counter.MOST_SIZES", 80)
+    random, sizes = np.random.default_rng(0), np.arange(3, 303)
+    shares = np.r_[np.full(60, 1.0), np.full(240, 0.004)]
+    shares = 0.5 * shares / shares.sum() + 0.5 * (sizes == 127)
+    planned = Traffic(("N",), random.choice(sizes, 50_000, p=shares)[:, None], np.ones(50_000, int))
+    counter, alarm = TrafficCounter(("N",)), DriftAlarm(planned)
+    for _ in range(8):
+        drawn = random.choice(sizes, 1_200, p=shares).tolist()
+        counter.count([({"N": size}, "main", 1e-3) for size in drawn], {})
+        assert alarm.look(counter.snapshot(), counter.as_counted)
+        assert alarm.changes == []
+    assert counter._step > 1
+    counter.count([({"N": 290}, "main", 1e-3)] * 1_200, {})
+    alarm.look(counter.snapshot(), counter.as_counted)
+    assert alarm.changes != []
 
 
 @given(st.lists(st.tuples(st.integers(0, 3_000), st.integers(1, 9)), min_size=1, max_size=40))
