@@ -22,7 +22,9 @@ from bucketize.machine.target import Target
 from bucketize.partition.evidence import Evidence
 from bucketize.program.configuration import defaults
 from bucketize.program.decide import decide
-from bucketize.types import Points, Sizes, evaluate
+from bucketize.program.instruction import RunSegment
+from bucketize.program.program import Routine
+from bucketize.types import Assumption, Points, Sizes, evaluate
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,13 +152,17 @@ def _parts(select: Select, sizes: Floats) -> NDArray[np.bool_]:
     return parts
 
 
-def workloads(module: Module, function: str, target: Target, threads: int) -> dict[Workload, int]:
+def routine_of(module: Module, function: str, target: Target, threads: int) -> Routine:
+    """A function as it is decided where nothing is known of it."""
+    program = decide(module, defaults, target=target, threads=threads, executor="auto")
+    return program.decide(function)
+
+
+def workloads(routine: Routine, target: Target) -> dict[Workload, int]:
     """The workloads of a function that have kernels, and how often each is called.
 
     Those whose shapes only a run can tell are left out.
     """
-    program = decide(module, defaults, target=target, threads=threads, executor="auto")
-    routine = program.decide(function)
     calls = [call.workload for segment in routine.segments() for call in segment.every]
     symbols = dict.fromkeys(routine.fn.symbols(), 1)
     times: dict[Workload, int] = {}
@@ -164,6 +170,13 @@ def workloads(module: Module, function: str, target: Target, threads: int) -> di
         if is_known(workload, symbols) and candidates(workload, target):
             times[workload] = times.get(workload, 0) + 1
     return times
+
+
+def relations_of(routine: Routine) -> list[Assumption]:
+    """What has to hold of the sizes of each call of a function; of branches nothing."""
+    own = routine.fn.symbols().keys()
+    steps = [i.segment for i in routine.code.instructions if isinstance(i, RunSegment)]
+    return [r for segment in steps if own >= {*segment.symbols} for r in segment.relations]
 
 
 def _by(select: Select, each: Sequence[Implementation], taken: Floats, sizes: Floats) -> Floats:

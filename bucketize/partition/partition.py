@@ -22,6 +22,7 @@ from bucketize.errors import (
 )
 from bucketize.inspect.calibrate import calibrated
 from bucketize.ir import Function, Module, check_module, specialise
+from bucketize.ir.relation import broken
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.typical import LENGTHS, Box, between, open_ends
 from bucketize.kernel.workload import Workload
@@ -31,7 +32,14 @@ from bucketize.machine.named import named
 from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
 from bucketize.partition.evidence import Evidence
-from bucketize.partition.expectation import Expectation, expectation, packed_bytes, workloads
+from bucketize.partition.expectation import (
+    Expectation,
+    expectation,
+    packed_bytes,
+    relations_of,
+    routine_of,
+    workloads,
+)
 from bucketize.partition.grid import (
     OBJECTIVES,
     Choice,
@@ -44,7 +52,7 @@ from bucketize.partition.grid import (
 from bucketize.partition.value import Frontier, Partition
 from bucketize.runtime.thread_pool import MOST_THREADS, check_threads
 from bucketize.traffic.value import Traffic
-from bucketize.types import Sizes, Symbol
+from bucketize.types import Assumption, Sizes, Symbol
 
 WORTH = 0.01
 """The share of the expected time that each further clone has to save: below it are models and
@@ -161,14 +169,24 @@ class Question:
         if not symbols:
             raise DispatchError("no axis is dynamic: there is nothing to partition")
         where = calibrated() if target is None else named(target)
-        calls = workloads(mod, function, where, threads)
+        routine = routine_of(mod, function, where, threads)
+        calls = workloads(routine, where)
         ends = {s: _ends(s, calls) for s in symbols}
         points, shares, count = _points(fn, ends, traffic and requests_of(fn, traffic))
-        legal = [all(is_legal(workload, sizes) for workload in calls) for sizes in points]
+        reasons = [_refusal(calls, relations_of(routine), sizes) for sizes in points]
+        legal = [not reason for reason in reasons]
         if not any(legal):
             raise DispatchError(
-                "kernels are legal at none of the sizes tried; bounds may tell which"
+                f"kernels are legal at none of the sizes tried; bounds may tell which: "
+                f"{_first(points, reasons)}"
             )
+        if count and not all(legal):
+            taken = round(count * float(sum(shares[legal])))
+            warn(
+                f"traffic: the model refuses {count - taken:.0f} of {count:.0f} requests, which "
+                f"are left out, the first {_first(points, reasons)}"
+            )
+            count = float(taken)
         points, shares = list(itertools.compress(points, legal)), shares[legal] / sum(shares[legal])
         evidence = None if log is None else _evidence(log, where, threads)
         boxes = [tuple(symbols), *_static(symbols, points)]
@@ -233,6 +251,18 @@ def _evidence(log: str | Path, target: Target, threads: int) -> Evidence:
             LogWarning,
         )
     return evidence
+
+
+def _refusal(calls: Iterable[Workload], relations: Iterable[Assumption], sizes: Sizes) -> str:
+    """Why a function cannot be called at sizes; empty if it can."""
+    legal = all(is_legal(workload, sizes) for workload in calls)
+    return broken(relations, sizes) or ("" if legal else "an extent is below 0")
+
+
+def _first(points: Iterable[Sizes], reasons: Iterable[str]) -> str:
+    """The first sizes that are refused, and why."""
+    sizes, why = next((sizes, why) for sizes, why in zip(points, reasons, strict=True) if why)
+    return f"at {', '.join(f'{s}={n}' for s, n in sizes.items())}: {why}"
 
 
 def _points(

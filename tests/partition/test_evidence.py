@@ -26,7 +26,7 @@ from bucketize.lower.cost import default_of
 from bucketize.machine.named import named
 from bucketize.machine.speed import Floats
 from bucketize.partition.evidence import Evidence, _denoised
-from bucketize.partition.expectation import expectation, workloads
+from bucketize.partition.expectation import expectation, routine_of, workloads
 from bucketize.partition.partition import partition
 from bucketize.traffic.value import Traffic
 from bucketize.tune.surrogate import NOISE
@@ -41,7 +41,7 @@ def mlp() -> Module:
 
 def first() -> tuple[Workload, Implementation, Implementation]:
     """A workload, its default, and another implementation of it."""
-    workload = next(iter(workloads(mlp(), "main", TARGET, 1)))
+    workload = next(iter(workloads(routine_of(mlp(), "main", TARGET, 1), TARGET)))
     default = default_of(workload, candidates(workload), TARGET).implementations[0]
     knobs = TEMPLATES[default.template].knobs(workload, TARGET)
     name, values = next((n, v) for n, v in knobs.items() if len(v) > 1)
@@ -124,7 +124,7 @@ def test_a_clone_runs_what_is_best_where_it_serves() -> None:
 def test_buckets_begin_where_trials_say(tmp_path: Path) -> None:
     """The default is the slower the larger sizes are, another kernel the other way round."""
     path, sizes = tmp_path / "t.csv", [1, 2, 4, 8, 16, 32, 64]
-    for workload in workloads(mlp(), "main", TARGET, 1):
+    for workload in workloads(routine_of(mlp(), "main", TARGET, 1), TARGET):
         default = default_of(workload, candidates(workload), TARGET).implementations[0]
         knobs = TEMPLATES[default.template].knobs(workload, TARGET)
         pairs = [(n, v) for n, each in knobs.items() for v in each if v != default.schedule[n]]
@@ -206,7 +206,9 @@ def simulated(path: Path, *, apart: float) -> Path:
     """
     random = np.random.default_rng(0)
     text = [encoded(COLUMNS)]
-    for workload, size in itertools.product(workloads(mlp(), "main", TARGET, 1), SIZES):
+    for workload, size in itertools.product(
+        workloads(routine_of(mlp(), "main", TARGET, 1), TARGET), SIZES
+    ):
         tried = some_kernels(workload, size)
         default = default_of(workload, candidates(workload), TARGET).implementations[0]
 

@@ -14,6 +14,7 @@ from bucketize import ops, zoo
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import (
     ArgumentError,
+    BucketizeWarning,
     CompileError,
     DispatchError,
     LogError,
@@ -30,10 +31,10 @@ from bucketize.kernel.typical import Box
 from bucketize.kernel.workload import Workload
 from bucketize.lower.cost import default_of
 from bucketize.machine.named import named
-from bucketize.ops import add, unique
+from bucketize.ops import add, concat, unique
 from bucketize.partition import partition as home
 from bucketize.partition.drift import drift
-from bucketize.partition.expectation import Expectation, expectation, workloads
+from bucketize.partition.expectation import Expectation, expectation, routine_of, workloads
 from bucketize.partition.merge import merge
 from bucketize.partition.partition import partition, requests_of
 from bucketize.traffic.value import Traffic
@@ -56,7 +57,7 @@ def traffic(sizes: Iterable[int], requests: Iterable[int] | None = None) -> Traf
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_clone_takes_what_its_kernels_do(threads: int) -> None:
     target, points = named(TARGET), [{"N": n} for n in (1, 7, 64)]
-    calls = workloads(mlp(), "main", target, threads)
+    calls = workloads(routine_of(mlp(), "main", target, threads), target)
     box = (Symbol("N", 1, 64),)
     its = expectation(calls, [box], points, np.ones(3), target=target, threads=threads)
     for sizes, mine in zip(points, its.seconds[0], strict=True):
@@ -80,9 +81,8 @@ def test_sizes_without_elements_cost_what_those_of_one_do() -> None:
 def any_kernel() -> tuple[Workload, Implementation]:
     """One without weights."""
     target = named(TARGET)
-    workload, *_ = workloads(
-        module((Symbol("N", 1, 64), 4), (Symbol("N", 1, 64), 4)), "main", target, 1
-    )
+    mine = module((Symbol("N", 1, 64), 4), (Symbol("N", 1, 64), 4))
+    workload, *_ = workloads(routine_of(mine, "main", target, 1), target)
     return workload, default_of(workload, candidates(workload), target).implementations[0]
 
 
@@ -176,7 +176,8 @@ def test_many_sizes_are_sampled() -> None:
     sizes, times = range(1, 5001), [1 + n % 3 for n in range(1, 5001)]
     mine = mlp(N=(1, 5000))
     its = partition(mine, traffic(sizes, times), target=TARGET)
-    calls, target = workloads(mine, "main", named(TARGET), 1), named(TARGET)
+    target = named(TARGET)
+    calls = workloads(routine_of(mine, "main", target, 1), target)
     points = [{"N": n} for n in sizes]
     box = (Symbol("N", 1, 5000),)
     every = expectation(calls, [box], points, np.ones(5000), target=target, threads=1)
@@ -258,10 +259,28 @@ def test_sizes_that_are_not_legal_together_are_left_out(monkeypatch: pytest.Monk
         partition(mine, target=TARGET)
 
 
+def test_requests_that_the_model_refuses_are_left_out_and_told() -> None:
+    """Extents are legal, but what the types leave to run time does not hold."""
+    x, y = (Var(n, tensor("float32", Symbol(s, 1, 64), 4)) for n, s in (("x", "H"), ("y", "W")))
+    out = Builder()
+    mine = Module({"main": out.function("main", [x, y], [out.emit(concat, x, y, axis=1)])})
+    requests = Traffic(("H", "W"), np.array([[3, 5], [4, 4]]), np.array([900, 100]))
+    with pytest.warns(BucketizeWarning) as told:
+        its = partition(mine, requests, target=TARGET)
+    (warning,) = told
+    assert str(warning.message) == (
+        "traffic: the model refuses 900 of 1000 requests, which are left out, the first at "
+        "H=3, W=5: H and W must be equal, got 3 and 5"
+    )
+    assert its.requests == 100
+    assert its.by_size["H"].tolist() == [4]
+
+
 @pytest.mark.usefixtures("by_numpy")
 def test_what_a_run_alone_tells_counts_nothing() -> None:
     mine = module((Symbol("N", 1, 64), 4), (Symbol("N", 1, 64), 4))
-    assert len(workloads(mine, "main", named(TARGET), 1)) == 1
+    routine = routine_of(mine, "main", named(TARGET), 1)
+    assert len(workloads(routine, named(TARGET))) == 1
     assert partition(mine, target=TARGET).chosen.clones == 1
 
 
