@@ -195,6 +195,7 @@ CHECKS: Mapping[str, Check] = {
     "timestamp": _expected("expected a time such as 2026-01-31T12:00:00+00:00", moment),
     "flops": AMOUNT,
     "bytes": AMOUNT,
+    "graph_bytes": AMOUNT,
     **dict.fromkeys(("latency_q1_s", "latency_q3_s", "baseline_q1_s", "baseline_q3_s"), POSITIVE),
     "expected_ratio": POSITIVE,
     **dict.fromkeys(("expected_gain", "load", "packed_bytes"), AMOUNT),

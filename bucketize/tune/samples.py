@@ -75,8 +75,15 @@ def records(trials: Iterable[Trial]) -> list[Record]:
 
 
 def is_product(trial: Trial) -> bool:
-    """Whether a trial tells which product it computed."""
-    return trial.template in PRODUCTS and bool(trial.flops)
+    """Whether a trial tells which product it computed: that of two operands, of a row at least."""
+    shapes = parse_shapes(trial.shape)[:2]
+    if trial.template not in PRODUCTS or len(shapes) < 2 or 0 in (*shapes[0], *shapes[1]):
+        return False
+    a, b = shapes
+    rows = (trial.flops or 0) / (2 * math.prod(b[-2:] if trial.template == "matmul" else b))
+    if trial.template == "matmul":
+        return len(b) > 1 and rows >= (1 if len(b) == 2 else a[-2] if len(a) > 1 else math.inf)
+    return len(a) == len(b) == 4 and rows >= 1 and a[-1] >= b[1]
 
 
 def product_of(trial: Trial) -> Product:

@@ -213,6 +213,8 @@ def test_bytes_that_are_no_text_are_read_as_such(log: Path) -> None:
         ({"expected_gain": -1.0}, "expected_gain is -1.0, expected a number from 0 on"),
         ({"load": math.nan}, "load is nan"),
         ({"packed_bytes": -1.0}, "packed_bytes is -1.0"),
+        ({"graph_bytes": math.nan}, "graph_bytes is nan, expected a number from 0 on"),
+        ({"graph_bytes": math.inf}, "graph_bytes is inf"),
         ({"latency_q1_s": -1.0}, "latency_q1_s is -1.0"),
         ({"baseline_q3_s": 0.0}, "baseline_q3_s is 0.0"),
         ({"rests_on": "r:1..x"}, r"rests_on is 'r:1\.\.x', expected rows such as 1f00c0ffee00:3"),

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partialmethod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from bucketize.tune import api as entry
 from bucketize.tune.api import opened
 from bucketize.tune.database import Database
 from bucketize.tune.options import Options
+from bucketize.tune.samples import is_product
 from bucketize.tune.search import Search
 from bucketize.tune.session import TuningSession
 from bucketize.tune.task import Task, subjects_of, tasks_of
@@ -174,6 +176,40 @@ def test_rows_that_compare_with_nothing_known_tell_nothing(log: Path, stack: Exi
     for baseline in ("", "no implementation", "matmul mr=99"):
         changed = [replace(t, baseline=baseline) for t in rows(log)]
         assert not heard(Database.of(changed, 1), only(module(), HIGH)).neighbours
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"shape": "8x256"}, {"shape": ""}, {"shape": "8x0,0x256"}, {"flops": 1.0}, {"flops": None}],
+)
+def test_what_is_no_product_is_kin_of_none(
+    log: Path, stack: ExitStack, changes: dict[str, Any]
+) -> None:
+    begun(stack, log, module(), LOW).work()
+    every = rows(log)
+    assert any(map(is_product, every))
+    changed = [replace(t, **changes) for t in every]
+    assert not any(map(is_product, changed))
+    assert Database.of(changed, 1).kin.keys() == {t.workload for t in every}
+
+
+@pytest.mark.parametrize(
+    ("template", "shape", "flops"),
+    [
+        ("matmul", "2x4x8,2x8x16", 2.0 * 3 * 8 * 16),
+        ("matmul", "8,2x8x16", 4096.0),
+        ("matmul", "4x8,16", 4096.0),
+        ("conv2d", "1x8x8x4,16x8x3x3", 1e6),
+        ("conv2d", "8x8x4,16x4x3x3", 1e6),
+        ("conv2d", "1x8x8x4,16x4x3", 1e6),
+    ],
+)
+def test_shapes_and_work_that_do_not_agree_are_no_product(
+    log: Path, stack: ExitStack, template: str, shape: str, flops: float
+) -> None:
+    begun(stack, log, module(), LOW).work()
+    one = replace(rows(log)[0], template=template, shape=shape, flops=flops)
+    assert not is_product(one)
 
 
 def test_failures_tell_nothing(log: Path, stack: ExitStack) -> None:
