@@ -285,17 +285,23 @@ def _template_fault(templates: Container[str] | None, name: str) -> str:
     return "" if is_known else f"{name!r}, and no template has this name"
 
 
-def select(trials: Iterable[Trial], *, environment: Environment | None = None) -> list[Trial]:
+def select(
+    trials: Iterable[Trial],
+    *,
+    environment: Environment | None = None,
+    names: Sequence[str] = HOST + VERSIONS,
+) -> list[Trial]:
     """The trials measured on this host with these versions; a LogWarning counts the others.
 
     Args:
         trials: rows of a log.
         environment: what they are compared with; by default that of this process.
+        names: the columns by which they are.
 
     """
     wanted = environment or here()
     trials = list(trials)
-    reasons = [difference(trial, wanted, HOST + VERSIONS) for trial in trials]
+    reasons = [difference(trial, wanted, names) for trial in trials]
     skipped = Counter(reason for reason in reasons if reason)
     if skipped:
         listed = "; ".join(f"{n} with {reason}" for reason, n in skipped.most_common())

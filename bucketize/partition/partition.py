@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +26,8 @@ from bucketize.ir.relation import broken
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.typical import LENGTHS, Box, between, open_ends
 from bucketize.kernel.workload import Workload
-from bucketize.log.log import LogWarning, rows
+from bucketize.log.environment import HOST, VERSIONS, here
+from bucketize.log.log import LogWarning, rows, select
 from bucketize.lower.cost import is_legal
 from bucketize.machine.named import named
 from bucketize.machine.speed import Floats
@@ -102,9 +103,9 @@ def partition(  # noqa: PLR0913  options by name
         objective: what is to be small: "mean", the seconds of a call; "p99", the seconds that 99 %
             of the calls do not exceed; "worst", what a call takes by the best kernels for its size,
             where that is most.
-        log: of trials on the target: kernels are expected to take what they did there, and clones
-            to run those that it shows to be the best, as `tune` finds them; where it says nothing,
-            models do.
+        log: of trials on the target, with these versions: kernels are expected to take what they
+            did there, beyond noise, and clones to run those that it shows to be the best, as `tune`
+            finds them; where it says nothing, models do. Other rows are left out with a warning.
         target: where they run, by its name; None: this machine.
         threads: that share each kernel.
         worth: what each further clone has to save, as a share of the objective.
@@ -188,7 +189,9 @@ class Question:
             )
             count = float(taken)
         points, shares = list(itertools.compress(points, legal)), shares[legal] / sum(shares[legal])
-        evidence = None if log is None else _evidence(log, where, threads)
+        evidence = (
+            None if log is None else _evidence(log, where, threads, is_named=target is not None)
+        )
         boxes = [tuple(symbols), *_static(symbols, points)]
         expect = partial(expectation, calls, target=where, threads=threads, evidence=evidence)
         single = expect(boxes, points, shares)
@@ -240,10 +243,14 @@ class Question:
         return {**sizes, "share": self.sample.shares, **taken}
 
 
-def _evidence(log: str | Path, target: Target, threads: int) -> Evidence:
-    """What a log says of kernels on a target; a warning if that is nothing."""
-    trials = rows(log, TEMPLATES)
-    evidence = Evidence.of(trials, target, threads)
+def _evidence(log: str | Path, target: Target, threads: int, *, is_named: bool) -> Evidence:
+    """What a log says of kernels on a target; a warning if that is nothing, or little of it.
+
+    Of a target that is named any machine counts whose processor has the name; else this one.
+    """
+    trials, its = rows(log, TEMPLATES), replace(here(), host_cpu=target.name)
+    names = ("host_cpu", *VERSIONS) if is_named else HOST + VERSIONS
+    evidence = Evidence.of(select(trials, environment=its, names=names), target, threads)
     if not evidence.trials:
         warn(
             f"{log}: none of its {len(trials)} rows times a kernel on {target.name} with "

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from bucketize.log.log import LogWarning, append
 from bucketize.log.outcome import Outcome
 from bucketize.log.trial import COLUMNS, KernelAt, Origin, Trial
 from bucketize.lower.cost import default_of
+from bucketize.machine.host import host
 from bucketize.machine.named import named
 from bucketize.machine.speed import Floats
 from bucketize.partition.evidence import Evidence, _denoised
@@ -237,6 +239,38 @@ def test_noise_makes_no_clones_and_differences_do(tmp_path: Path) -> None:
 def test_a_log_that_says_nothing_is_told(tmp_path: Path) -> None:
     workload, default, _ = first()
     path = tmp_path / "t.csv"
-    append(path, replace(trial(workload, default, 4, 1.0), host_cpu="z80"))
+    append(path, replace(trial(workload, default, 4, 1.0), threads=2))
     with pytest.warns(LogWarning, match=r"none of its 1 rows times a kernel on .* with threads=1"):
         partition(mlp(), log=path, target=TARGET.name)
+
+
+@pytest.mark.parametrize(
+    ("target", "changes", "reason"),
+    [
+        (TARGET.name, {"host_cpu": "z80"}, "host_cpu z80"),
+        (TARGET.name, {"numba_version": "0.1"}, "numba_version 0.1"),
+        (None, {"bucketize_version": "0.0.1"}, "bucketize_version 0.0.1"),
+        (None, {"target_features": "dead"}, "target_features dead"),
+        (None, {"host_cores": 1024}, "host_cores 1024"),
+    ],
+)
+def test_rows_of_other_machines_and_versions_are_told_and_left_out(
+    tmp_path: Path, target: str | None, changes: dict[str, Any], reason: str
+) -> None:
+    workload, default, _ = first()
+    mine = replace(trial(workload, default, 4, 1.0), host_cpu=target or host().name)
+    path = tmp_path / "t.csv"
+    for row in (mine, replace(mine, **changes)):
+        append(path, row)
+    with pytest.warns(LogWarning) as told:
+        partition(mlp(), log=path, target=target)
+    (warning,) = told
+    skipped = "skipped 1 of 2 trials measured elsewhere: 1 with "
+    assert str(warning.message).startswith(skipped + reason)
+
+
+def test_a_named_target_may_be_another_machine(tmp_path: Path) -> None:
+    workload, default, _ = first()
+    path = tmp_path / "t.csv"
+    append(path, replace(trial(workload, default, 4, 1.0), host_cores=1024, target_features="x"))
+    partition(mlp(), log=path, target=TARGET.name)
