@@ -30,7 +30,7 @@ from bucketize.table import several
 
 CONFIRM = "confirm"  # the source of rows that measure a choice once more
 IDENTITY = attrgetter(
-    *("workload", "template", "schedule_hash", "shape", "threads"), *HOST, *VERSIONS
+    *("workload", "template", "schedule_hash", "shape", "graph_bytes", "threads"), *HOST, *VERSIONS
 )
 """What measurements have in common of which a reader takes the last."""
 

@@ -50,13 +50,16 @@ def observations(
     """What some trials on one thread tell of tasks, by the templates whose cost is of this kind.
 
     As everywhere a latency is a ratio to the default's of the same job, times the default's in the
-    best of all jobs. What is too short for the clock is left out, and what has knobs that are gone:
-    it was another kernel.
+    best of all jobs; what was measured in a larger model, whose weights are colder, stands
+    by itself. What is too short for the clock is left out, and what has knobs that are gone: it was
+    another kernel.
     """
-    by_place: dict[tuple[str, str, str], dict[str, Trial]] = defaultdict(dict)
+    by_place: dict[tuple[str, str, str], dict[float | None, dict[str, Trial]]] = defaultdict(
+        lambda: defaultdict(dict)
+    )
     for t in trials:
         if t.level == KERNEL and t.threads == 1 and t.latency_median_s and t.baseline_s:
-            by_place[t.workload, t.shape, t.template][t.schedule] = t
+            by_place[t.workload, t.shape, t.template][t.graph_bytes][t.schedule] = t
     observed = [
         _observation(task, point, template.name, cost, mine)
         for task in tasks
@@ -64,11 +67,8 @@ def observations(
         if template.cost and isinstance(cost := template.cost(task.workload), kind)
         for knobs in [template.knobs(task.workload, host()).keys()]
         for point in task.points
-        if (
-            mine := _known(
-                by_place.get((task.workload.hash, point.shape, template.name), {}), knobs
-            )
-        )
+        for same in by_place.get((task.workload.hash, point.shape, template.name), {}).values()
+        if (mine := _known(same, knobs))
     ]
     return [one for one in observed if min(one.seconds) > SHORT]
 
@@ -82,14 +82,14 @@ def _observation(
     task: Task, point: Point, name: str, cost: C, trials: Sequence[Trial]
 ) -> Observation[C]:
     quiet = min(t.baseline_s or math.inf for t in trials)
-    clock = CLOCK.get(trials[0].host_cpu, 0.0)
+    clock, cold = CLOCK.get(trials[0].host_cpu, 0.0), trials[0].graph_bytes
     ratios = [(t.latency_median_s or math.inf) / (t.baseline_s or math.inf) for t in trials]
     return Observation(
         f"{name} {task.op} {point.shape}",
         task.workload.hash,
         cost,
         Points([point.sizes]),
-        task.weight_bytes,
+        task.weight_bytes if cold is None else int(cold),
         [json.loads(t.schedule) for t in trials],
         [quiet * ratio - clock for ratio in ratios],
     )

@@ -88,12 +88,12 @@ class Judgement:
 
 def kernels_of(tasks: Iterable[Task], trials: Iterable[Trial]) -> list[TaughtKernel]:
     """The kernels of some tasks that trials on one thread tell of, each once."""
-    sides: dict[tuple[str, str], dict[str, Observation[Any]]] = defaultdict(dict)
+    sides: dict[tuple[str, str, int], dict[str, Observation[Any]]] = defaultdict(dict)
     for side in observations(tasks, trials):
         template, _, place = side.label.partition(" ")
         if min(side.seconds) > SHORT_S:
-            sides[side.workload, place].setdefault(template, side)
-    return [TaughtKernel(workload, list(mine.values())) for (workload, _), mine in sides.items()]
+            sides[side.workload, place, side.cold_bytes].setdefault(template, side)
+    return [TaughtKernel(key[0], list(mine.values())) for key, mine in sides.items()]
 
 
 def refined(target: Target, kernels: Sequence[TaughtKernel], measured: Speed) -> Speed:

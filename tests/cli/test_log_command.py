@@ -397,6 +397,7 @@ def test_a_dry_run_says_what_it_would_drop_and_writes_nothing(run: Run, tmp_path
 CHANGES: Sequence[dict[str, object]] = (
     {"workload": "v"}, {"template": "t"}, {"schedule_hash": "s"}, {"shape": "2"}, {"threads": 2},
     {"host_cpu": "znver9"}, {"host_cores": 96}, {"target_triple": "t"}, {"target_features": "f"},
+    {"graph_bytes": 1e9},
 )  # fmt: skip
 
 

@@ -26,7 +26,9 @@ from bucketize.ops import add, matmul, relu
 from bucketize.tune import api as entry
 from bucketize.tune.api import opened
 from bucketize.tune.database import Database
+from bucketize.tune.observation import observations
 from bucketize.tune.options import Options
+from bucketize.tune.refine import kernels_of
 from bucketize.tune.samples import is_product
 from bucketize.tune.search import Search
 from bucketize.tune.session import TuningSession
@@ -210,6 +212,23 @@ def test_shapes_and_work_that_do_not_agree_are_no_product(
     begun(stack, log, module(), LOW).work()
     one = replace(rows(log)[0], template=template, shape=shape, flops=flops)
     assert not is_product(one)
+
+
+def test_what_was_measured_in_a_larger_model_stands_by_itself(log: Path, stack: ExitStack) -> None:
+    session = begun(stack, log, module(), LOW)
+    session.work()
+    trials = [replace(t, latency_median_s=1e-3, baseline_s=1e-3) for t in rows(log)]
+    colder = [replace(t, graph_bytes=1e9, baseline_s=2e-3) for t in trials]
+    once, twice = (observations(session.tasks, its) for its in (trials, trials + colder))
+    warm = {task.weight_bytes for task in session.tasks}
+    assert {o.cold_bytes for o in once} == warm
+    assert {o.cold_bytes for o in twice} == {*warm, 10**9}
+    cold = [seconds for o in twice if o.cold_bytes == 10**9 for seconds in o.seconds]
+    assert [s for o in twice if o.cold_bytes in warm for s in o.seconds] == [
+        s for o in once for s in o.seconds
+    ]
+    assert len(cold) == len(trials)
+    assert len(kernels_of(session.tasks, trials + colder)) == 2 * len(once)
 
 
 def test_failures_tell_nothing(log: Path, stack: ExitStack) -> None:
