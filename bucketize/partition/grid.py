@@ -21,7 +21,7 @@ from bucketize.types import Interval, Sizes, Symbol
 OBJECTIVES = ("mean", "p99", "worst")
 STEPS = {1: 24, 2: 6, 3: 3}
 """Between which buckets may begin and end, of each symbol that is cut; by how many are."""
-TRIED = 24  # values that p99 and worst may come to
+TRIED = 24  # values that p99 may come to
 TIE = 1e-7  # what the mean counts among partitions that are alike otherwise
 FINER = 3  # grids, each finer than that before around the cuts that it chose
 BETTER = 1e-3  # what a finer grid has to save
@@ -54,10 +54,9 @@ class SizeSample:
         reached = int(np.searchsorted(np.cumsum(self.shares[order]), 0.99 - TIE))
         return float(seconds[order[min(reached, len(order) - 1)]])
 
-    def excess(self, seconds: Floats, objective: str, most: float) -> Floats:
+    def excess(self, seconds: Floats, most: float) -> Floats:
         """The share of the requests at each point, where it takes more than `most`; else 0."""
-        taken = seconds / self.least if objective == "worst" else seconds
-        return np.where(taken > most, self.shares, 0.0)
+        return np.where(seconds > most, self.shares, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,24 +101,35 @@ class Grid:
         return [self._choice(cover) for cover in dict.fromkeys(cells)]
 
     def _cheapest(self, budget: int, objective: str) -> list[tuple[Cell, ...]]:
-        """The cells; for what does not add up, by how many requests exceed values of it."""
+        """The cells; for the 99th percentile, by how many requests exceed values of it."""
         steps, means = [len(s) for s in self.starts], self._total(self.its.seconds)
         if objective == "mean":
             return [cover.cells for cover in cheapest(means, steps, budget)]
+        if objective == "worst":
+            return list(self._least_worst(means, steps, budget))
         tie = means * (TIE / max(float(means.max()), TIE))
         best: list[tuple[float, float, tuple[Cell, ...]]] = []
-        for most in self._values(objective):
-            excess = (self.inside * self.sample.excess(self.its.seconds, objective, most)).sum(1)
+        for most in self._values():
+            excess = (self.inside * self.sample.excess(self.its.seconds, most)).sum(1)
             covers = [cover.cells for cover in cheapest(excess + tie, steps, budget)]
             new = [self._ranked(cells, objective) for cells in covers]
             best = [min(pair) for pair in zip(best or new, new, strict=True)]
         return [cells for *_, cells in itertools.accumulate(best, min)]
 
-    def _values(self, objective: str) -> Iterable[float]:
-        """What the objective may come to: from that of the oracle to that of one clone."""
+    def _least_worst(
+        self, means: Floats, steps: Sequence[int], budget: int
+    ) -> Iterator[tuple[Cell, ...]]:
+        """The cells whose worst is the least, and among partitions of that worst the mean."""
+        worst = (self.inside * self.its.seconds / self.sample.least).max(axis=1)
+        for k, least in enumerate(cheapest(worst, steps, budget, np.maximum)):
+            able = np.where(worst <= least.cost, means, np.inf)
+            yield cheapest(able, steps, k + 1)[k].cells
+
+    def _values(self) -> Iterable[float]:
+        """What the percentile may come to: from that of the oracle to that of one clone."""
         whole = all_cells([len(s) for s in self.starts]).index(self._whole)
         least, most = (
-            self.sample.value(s, objective) for s in (self.sample.least, self.its.seconds[whole])
+            self.sample.value(s, "p99") for s in (self.sample.least, self.its.seconds[whole])
         )
         values: list[float] = np.geomspace(least, most, TRIED).tolist()
         return values

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,9 @@ Span: TypeAlias = tuple[int, int]
 """From one place between steps of an axis to a later one."""
 Cell: TypeAlias = tuple[Span, ...]
 """A box of the grid: its span of each axis."""
+
+Join: TypeAlias = Callable[[Any, Any], Any]
+"""What the costs of two parts, or tables of them, come to together."""
 
 ROUNDING = 1e-9
 
@@ -35,7 +38,9 @@ def all_cells(steps: Sequence[int]) -> list[Cell]:
     return list(itertools.product(*map(spans, steps)))
 
 
-def cheapest(costs: Sequence[float] | Floats, steps: Sequence[int], budget: int) -> list[Cover]:
+def cheapest(
+    costs: Sequence[float] | Floats, steps: Sequence[int], budget: int, join: Join = np.add
+) -> list[Cover]:
     """For 1, 2, ... cells at most the partition of least cost: exact, among guillotine cuts.
 
     Partitions into products of intervals are such, and so are those whose cuts of one axis differ
@@ -43,13 +48,14 @@ def cheapest(costs: Sequence[float] | Floats, steps: Sequence[int], budget: int)
     fewer, or of any cut with so many cells on either side of it.
 
     Args:
-        costs: of each of `all_cells`, in their order; they add up.
+        costs: of each of `all_cells`, in their order.
         steps: of each axis.
         budget: the most cells.
+        join: what the costs of two parts come to together: they add up, or the greater one counts.
 
     """
     cut = [axis for axis, n in enumerate(steps) if n > 1]
-    covers = _cheapest(costs, [steps[axis] for axis in cut], budget)
+    covers = _cheapest(costs, [steps[axis] for axis in cut], budget, join)
     return [
         Cover(cost, tuple(_in_full(c, cut, len(steps)) for c in cells)) for cost, cells in covers
     ]
@@ -61,7 +67,9 @@ def _in_full(cell: Cell, cut: Sequence[int], axes: int) -> Cell:
     return tuple(own.get(axis, (0, 1)) for axis in range(axes))
 
 
-def _cheapest(costs: Sequence[float] | Floats, steps: Sequence[int], budget: int) -> list[Cover]:
+def _cheapest(
+    costs: Sequence[float] | Floats, steps: Sequence[int], budget: int, join: Join
+) -> list[Cover]:
     """The partitions of a grid whose axes have several steps each."""
     best = [_table(costs, steps)]
     for count in range(2, budget + 1):
@@ -70,10 +78,11 @@ def _cheapest(costs: Sequence[float] | Floats, steps: Sequence[int], budget: int
             for axis in range(len(steps)):
                 for at in range(1, steps[axis]):
                     low, high = best[few - 1], best[count - few - 1]
-                    least = np.minimum(least, _below(low, axis, at) + _above(high, axis, at))
+                    both = join(_below(low, axis, at), _above(high, axis, at))
+                    least = np.minimum(least, both)
         best.append(least)
     whole = tuple((0, n) for n in steps)
-    covers = (_cover(best, whole, budget=k) for k in range(1, budget + 1))
+    covers = (_cover(best[:k], whole, join) for k in range(1, budget + 1))
     return list(itertools.accumulate(covers, _cheaper))
 
 
@@ -99,22 +108,21 @@ def _above(table: Floats, axis: int, at: int) -> Floats:
     return np.take(table, [at], axis=2 * axis)
 
 
-def _cover(best: Sequence[Floats], cell: Cell, budget: int) -> Cover:
+def _cover(best: Sequence[Floats], cell: Cell, join: Join) -> Cover:
     """The cells that come to the least cost of a box."""
-    cost = float(best[budget - 1][_index(cell)])
-    return Cover(cost, tuple(_cells(best, cell, budget)))
+    return Cover(float(best[-1][_index(cell)]), tuple(_cells(best, cell, join)))
 
 
-def _cells(best: Sequence[Floats], cell: Cell, budget: int) -> Iterator[Cell]:
-    index, least = _index(cell), best[budget - 1][_index(cell)]
-    count = next(k for k in range(1, budget + 1) if best[k - 1][index] == least)
+def _cells(best: Sequence[Floats], cell: Cell, join: Join) -> Iterator[Cell]:
+    index, least = _index(cell), best[-1][_index(cell)]
+    count = next(k for k, table in enumerate(best, 1) if table[index] == least)
     if count == 1:
         yield cell
         return
     for (few, low), (many, high) in _splits(cell, count):
-        if best[few - 1][_index(low)] + best[many - 1][_index(high)] == least:
-            yield from _cells(best, low, few)
-            yield from _cells(best, high, many)
+        if join(best[few - 1][_index(low)], best[many - 1][_index(high)]) == least:
+            yield from _cells(best[:few], low, join)
+            yield from _cells(best[:many], high, join)
             return
 
 

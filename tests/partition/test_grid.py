@@ -51,10 +51,31 @@ def test_no_partition_is_better(objective: str, seed: int) -> None:
     choices = searched([SYMBOL], mine, expected, 4, objective)
     least = best(mine, objective, len(choices[-1].buckets))
     value = mine.value(choices[-1].seconds, objective)
-    near = 1e-9 if objective == "mean" else 0.1  # values are tried, so many between both ends
+    near = 0.1 if objective == "p99" else 1e-9  # values are tried, so many between both ends
     assert least * (1 - 1e-9) <= value <= least * (1 + near)
     values = [mine.value(c.seconds, objective) for c in choices]
     assert values == sorted(values, reverse=True)
+
+
+def test_the_worst_size_counts_however_rare_it_is() -> None:
+    """Of partitions that are as good there the one of the best mean is taken."""
+    sizes = np.array(SIZES)
+    kernels = np.array([np.where(sizes > 11, 3.0, 1.05), np.where(sizes > 11, 1.0, 2.0)])
+    rare = np.where(sizes > 11, 1e-11, 1.0)
+    shares = rare / rare.sum()
+
+    def tuned(boxes: Sequence[Box], _points: Sequence[Sizes], _: Floats) -> Expectation:
+        ends = [(s.lo, s.hi or 12) for (s,) in boxes]
+        inside = np.array([(sizes >= low) & (sizes <= high) for low, high in ends])
+        chosen = ((inside * shares) @ kernels.T).argmin(axis=1)
+        return Expectation(kernels[chosen], kernels.min(axis=0), [frozenset()] * len(boxes), [])
+
+    mine = SizeSample([{"N": n} for n in SIZES], shares, kernels.min(axis=0), shares)
+    one, two = searched([SYMBOL], mine, tuned, 2, "worst")
+    assert [len(c.buckets) for c in (one, two)] == [1, 2]
+    assert mine.value(one.seconds, "worst") == 3.0
+    assert mine.value(two.seconds, "worst") == 1.0
+    assert two.buckets == [{"N": (1, 12)}, {"N": (12, 13)}]
 
 
 def test_quantiles_are_of_requests() -> None:
