@@ -88,6 +88,33 @@ def test_shape_and_dtype_are_those_of_compute(op: Op, data: st.DataObject) -> No
         assert [out.dtype for out in outs] == [t.dtype for t in types]
 
 
+@over(TABLE)
+@few
+@given(data=st.data())
+@np.errstate(all="ignore")
+def test_extents_that_types_let_pass_are_taken(op: Op, data: st.DataObject) -> None:
+    """What relates two extents is in the shape rule, or kernels would go beyond their arguments."""
+    for sample, names, rng in cases(data, op):
+        drawn, attrs = sample.draw(rng, names), sample.attrs(names)
+        args = [a if i in op.reads else indexing_nothing(a) for i, a in enumerate(drawn)]
+        axes = [(i, at) for i, a in enumerate(args) for at in range(a.ndim) if a.shape[at]]
+        if not axes:
+            continue
+        i, at = axes[rng.integers(len(axes))]
+        args[i] = np.take(args[i], np.arange(rng.integers(1, 7)), at, mode="wrap")
+        try:
+            types = op.infer(*map(known, args), **attrs)
+        except BucketizeError:
+            continue
+        for claimed, out in zip(types, op.run(*args, **attrs), strict=True):
+            assert not claimed.is_tensor or Hiding(rng, {}).agree(claimed.shape, out.shape)
+
+
+def indexing_nothing(x: Array) -> Array:
+    """Zeros for what may be indices or truth values: they are in range of every axis."""
+    return np.zeros_like(x) if x.dtype.kind in "iub" and x.ndim else x
+
+
 def test_an_op_without_a_shape_function_breaks_that_law() -> None:
     with pytest.raises(TypeError, match="AnyDim"):
         dataclasses.replace(ops.nonzero, shape_from_values=None).run_time_shapes(np.eye(2))
