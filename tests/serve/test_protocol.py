@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,7 @@ def test_what_is_asked_for_is_answered_as_it_is_asked_for() -> None:
         (body(data=[[1, 2], [3]]), None, "input 'x': no FP32 of that shape"),
         (body(data="four"), None, "input 'x': no FP32 of that shape"),
         (body(data=["1", "2", "3", "4"]), None, "its elements are texts"),
+        (body(data=[[1, 2], [3, "4"]]), None, "its elements are texts"),
         (body(data=[1, 2, None, 4]), None, "its elements are nulls, or numbers of over 64 bits"),
         (body(datatype="INT64", data=[1.7, 2, 3, 4]), None, "its elements are fractions"),
         (body(datatype="BOOL", data=["no", "", "", ""]), None, "its elements are texts"),
@@ -114,6 +116,16 @@ def test_what_is_no_request_is_told(text: Any, length: int | None, message: str)
     raw = text if isinstance(text, bytes) else json.dumps(text).encode()
     with pytest.raises(ArgumentError, match=message):
         read(raw, length, TYPES)
+
+
+def test_a_long_text_among_short_ones_takes_no_memory_for_each() -> None:
+    raw = json.dumps(body(data=["x" * 15_000, *[""] * 7_000])).encode()
+    tracemalloc.start()
+    with pytest.raises(ArgumentError, match="its elements are texts"):
+        read(raw, None, TYPES)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 * len(raw)
 
 
 def test_bytes_that_nobody_asked_for_are_told() -> None:
