@@ -222,13 +222,20 @@ class InputTensor:
             raise ArgumentError(f"{where}: expected {wanted}, got {len(data)}")
         try:
             if self.data is None:
-                return np.frombuffer(data, dtype).reshape(self.shape)
+                return _of_bytes(data, dtype).reshape(self.shape)
             array = converted(array_of(self.data), dtype)
             if array.size != count:
                 raise ValueError(f"{array.size} numbers for {list(self.shape)}")
             return array.reshape(self.shape)
         except (ValueError, TypeError, OverflowError) as e:
             raise ArgumentError(f"{where}: no {self.datatype} of that shape: {e}") from e
+
+
+def _of_bytes(data: bytes | memoryview, dtype: np.dtype[Any]) -> Array:
+    """Elements as they lie in memory. A truth value is any byte but 0: numpy's are 0 and 1 alone."""
+    if dtype == np.bool_:
+        return np.frombuffer(data, np.uint8) != 0
+    return np.frombuffer(data, dtype)
 
 
 def work_to_read(size: int, listed: int | None) -> int:

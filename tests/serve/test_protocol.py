@@ -59,6 +59,13 @@ def test_bytes_behind_the_json(datatype: str) -> None:
     assert (head["id"], answer[length:]) == ("a", array.tobytes())
 
 
+def test_a_byte_of_truth_that_is_not_0_is_true() -> None:
+    told = {"name": "x", "datatype": "BOOL", "shape": [4], "parameters": {"binary_data_size": 4}}
+    text = json.dumps({"inputs": [told]}).encode()
+    asked = read(text + bytes([0, 1, 2, 255]), len(text), {"x": tensor("bool", 4)})
+    assert asked.feed["x"].tobytes() == bytes([0, 1, 1, 1])
+
+
 def tensor_dtype(name: str) -> np.dtype[Any]:
     from bucketize.text import parse_type
 
