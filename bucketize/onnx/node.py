@@ -17,7 +17,7 @@ from bucketize.ops.elementwise.activation import clip
 from bucketize.ops.elementwise.arithmetic import cast as cast_op
 from bucketize.ops.shape import reshape, strided_slice, transpose
 from bucketize.types import Dim, Shape
-from bucketize.types.number import greatest_float, kind_of
+from bucketize.types.number import WIDER, greatest_float, kind_of
 
 
 class Lost(Exception):  # noqa: N818 - nothing new: what a node reads was a finding already
@@ -213,6 +213,11 @@ def cast(n: Node, x: Atom, dtype: str) -> Atom:
     if isinstance(x, Const) and x.value.size <= MAX_VALUE:
         return Const(*cast_op.run(x.value, dtype=dtype))
     return n.emit(cast_op, x, dtype=dtype)
+
+
+def wide(n: Node, x: Atom) -> Atom:
+    """Floats of 16 bits as float32, of which squares, powers and sums are not cut."""
+    return cast(n, x, WIDER.get(x.type.dtype, x.type.dtype).name)
 
 
 def saturated(n: Node, x: Atom, dtype: np.dtype[Any]) -> Atom:

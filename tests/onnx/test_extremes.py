@@ -31,7 +31,7 @@ def computed(graph: str, *inputs: Array, opset: int = 23, tolerance: float = 2e-
     return wanted
 
 
-def by_the_reference(graph: str, *inputs: Array, opset: int = 23, tolerance: float = 2e-3) -> None:
+def by_reference(graph: str, *inputs: Array, opset: int = 23, tolerance: float = 2e-3) -> None:
     """The results are those of ONNX's reference, too."""
     model = parse(graph, opset)
     feed = {i.name: x for i, x in zip(model.graph.input, inputs, strict=True)}
@@ -47,4 +47,59 @@ def test_scores_of_float16_are_scaled_before_they_are_summed(attributes: str) ->
     value = np.arange(384, dtype=np.float16).reshape(1, 2, 3, 64) / 64
     heads = "float16[N, 2, M, 64] q, float16[N, 2, K, 64] k, float16[N, 2, K, 64] v"
     graph = f"({heads}) => (y) {{ y = Attention{attributes}(q, k, v) }}"
-    by_the_reference(graph, full(60, 1, 2, 2, 64), key, value, tolerance=1e-2)
+    by_reference(graph, full(60, 1, 2, 2, 64), key, value, tolerance=1e-2)
+
+
+ROWS = np.array([[1000, 1000, -1000], [-900, -900, -901], [-np.inf] * 3, [np.inf, 0, -np.inf]])
+
+
+@pytest.mark.parametrize("dtype", ["float", "double", "float16"])
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_exponentials_are_summed_below_the_greatest(dtype: str, keepdims: int) -> None:
+    x = ROWS.astype({"float": "f4", "double": "f8"}.get(dtype, dtype))
+    reduced = f"ReduceLogSumExp<keepdims = {keepdims}>(x, axes)"
+    graph = f"({dtype}[N, M] x) => (y) <int64[1] axes = {{1}}> {{ y = {reduced} }}"
+    by_reference(graph, x[:2], tolerance=1e-2 if dtype == "float16" else 1e-6)
+    brought = f"({dtype}[N, M] x, int64[1] axes) => (y) {{ y = {reduced} }}"
+    computed(brought, x, np.array([1]), tolerance=1e-2 if dtype == "float16" else 1e-6)
+
+
+@pytest.mark.parametrize("axes", ["<noop_with_empty_axes = 1>(x)", "(x)"])
+def test_exponentials_of_all_axes_or_none(axes: str) -> None:
+    x = np.array([[1000, 999], [-900, 3]], np.float32)
+    computed(f"(float[N, M] x) => (y) {{ y = ReduceLogSumExp{axes} }}", x, opset=18)
+    nothing = np.zeros((2, 0), np.float32)
+    (y,) = computed("(float[N, M] x) => (y) { y = ReduceLogSumExp(x) }", nothing, opset=18)
+    assert y == -np.inf
+
+
+LARGE = np.array([[300, 400, 500, 10], [3, 400, 1, 60000]], np.float16)
+ONE_AXIS = "(float16[N, M] x) => (y) {{ y = {}(x) }}"
+
+
+@pytest.mark.parametrize(
+    "node",
+    ["LpNormalization", "ReduceL2", "LpNormalization<axis = 0, p = 1>", "ReduceL2<keepdims = 0>"],
+)
+def test_squares_of_float16_are_summed_in_float32(node: str) -> None:
+    computed(ONE_AXIS.format(node), LARGE[:, :3])
+
+
+def test_squares_of_float16_are_summed_in_float32_among_neighbours() -> None:
+    scaled = "(float16[N, 4] x, float16[4] s) => (y) { y = RMSNormalization(x, s) }"
+    computed(scaled, LARGE, full(2, 4))
+    image = "(float16[N, C, H, W] x) => (y) {{ y = {}(x) }}"
+    computed(image.format("LRN<size = 3>"), full(300, 1, 3, 2, 2))
+    for node in (
+        "LpPool<kernel_shape = [2, 2]>",
+        "GlobalLpPool",
+        "LpPool<kernel_shape = [2, 2], p = 3>",
+    ):
+        computed(image.format(node), full(300, 1, 2, 3, 3), opset=17)
+
+
+@pytest.mark.parametrize("node", ["ReduceL2", "ReduceLogSum", "ReduceLogSumExp"])
+def test_roots_and_logarithms_of_integers_are_cut(node: str) -> None:
+    graph = f"(int32[N, M] x) => (y) <int64[1] axes = {{1}}> {{ y = {node}(x, axes) }}"
+    x = np.array([[3, 4, 7], [6_000, 5_000, 1]], np.int32)
+    (by_reference if node == "ReduceL2" else computed)(graph, x)
