@@ -109,7 +109,7 @@ def _joined(n: Node, y: Atom, heads: _Heads) -> Atom:
 
 
 def _product(n: Node, query: Atom, key: Atom, scale: float) -> Atom:
-    """scale Q K^T.
+    """The product of Q and K^T, times `scale`.
 
     Of float16 the factors are scaled, as the standard has it: their product is finite where Q K^T
     is not.
