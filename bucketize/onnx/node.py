@@ -16,7 +16,7 @@ from bucketize.ops.dyn.shape import dyn_with_rank
 from bucketize.ops.elementwise.activation import clip
 from bucketize.ops.elementwise.arithmetic import cast as cast_op
 from bucketize.ops.shape import reshape, strided_slice, transpose
-from bucketize.types import Dim, Shape
+from bucketize.types import Dim, Shape, meet
 from bucketize.types.number import WIDER, greatest_float, kind_of
 
 
@@ -193,6 +193,15 @@ def scalar_as_vector(out: Builder, x: Atom) -> Atom:
 def ranked(out: Builder, x: Atom, rank: int) -> Var:
     """`x` as a tensor of so many axes, which a run checks; nothing is known of their extents."""
     return out.emit(dyn_with_rank, x, rank=rank)
+
+
+def fitted(n: Node, x: Atom, axis: int, extent: Dim) -> Atom:
+    """`x` of this extent along an axis: what types do not tell, a run checks."""
+    dims = x.type.shape
+    whole = (*dims[:axis], extent, *dims[axis + 1 :])
+    if meet(extent, dims[axis]) == dims[axis] == extent or any(map(is_unknown, whole)):
+        return x
+    return n.emit(reshape, x, newshape=whole)
 
 
 def cut(out: Node | Builder, x: Atom, axis: int, begin: Dim, end: Dim, step: int = 1) -> Var:

@@ -18,6 +18,7 @@ from bucketize.onnx.node import (
     converts,
     converts_directly,
     cut,
+    fitted,
     native_dtype,
     vector,
     wide,
@@ -280,6 +281,11 @@ def biased(n: Node, y: Atom, bias: Atom | None) -> Atom:
 
 
 def channelwise(n: Node, vector: Atom, x: Atom) -> Atom:
-    """A vector along axis 1 of `x`, shaped to broadcast with it."""
+    """A number for each channel, axis 1 of `x`, shaped to broadcast with it."""
+    if len(vector.type.shape) != 1:
+        raise Unsupported(f"{vector.type} for the channels of {x.type}, expected a vector")
+    known, channels = isinstance(vector.type.shape[0], int), x.type.shape[1]
+    if isinstance(channels, int) or not known:  # else it tells more than they do
+        vector = fitted(n, vector, 0, channels)
     axes = tuple(range(1, len(x.type.shape) - 1))
     return n.emit(unsqueeze, vector, axes=axes) if axes else vector

@@ -1,0 +1,77 @@
+"""Operands whose extents the standard wants equal: others are refused, and not broadcast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx_model import parse, run_ort
+
+import bucketize
+from bucketize.errors import TypeRelError, UnsupportedModelError
+from bucketize.interpret import evaluate_module
+from bucketize.op import Array
+
+
+def ones(*shape: int, dtype: Any = np.float32) -> Array:
+    return np.ones(shape, dtype)
+
+
+OTHER = "(float[N, C, H] x, float[D] s, float[D] b) => (y) "
+SCANNED = "(float[N] a, float[M] b) => (y) { y = Scan<num_scan_inputs = 2, body = "
+SUM = "g (float p, float q) => (float r) { r = Add(p, q) }>(a, b) }"
+LAYER = "(float[T, B, 3] x, float[1, 2, 3] w, float[1, 2, 2] r, int32[L] n) => (y) "
+CASES: dict[str, tuple[str, list[Array], list[Array]]] = {
+    "bias": (
+        "(float[N, 2, H] x, float[O, 2, 2] w, float[D] b) => (y) { y = Conv(x, w, b) }",
+        [ones(1, 2, 4), ones(1, 2, 2), ones(1)],
+        [ones(1, 2, 4), ones(1, 2, 2), ones(7)],
+    ),
+    "bias of one channel": (
+        "(float[N, 2, H] x, float[1, 2, 2] w, float[D] b) => (y) { y = Conv(x, w, b) }",
+        [ones(1, 2, 4), ones(1, 2, 2), ones(1)],
+        [ones(1, 2, 4), ones(1, 2, 2), ones(7)],
+    ),
+    "instances": (
+        OTHER + "{ y = InstanceNormalization(x, s, b) }",
+        [ones(2, 1, 4), ones(1), ones(1)],
+        [ones(2, 1, 4), ones(5), ones(5)],
+    ),
+    "lengths": (
+        LAYER + "{ y, z = RNN<hidden_size = 2>(x, w, r, , n) }",
+        [ones(2, 1, 3), ones(1, 2, 3), ones(1, 2, 2), ones(1, dtype="i4")],
+        [ones(2, 1, 3), ones(1, 2, 3), ones(1, 2, 2), ones(3, dtype="i4")],
+    ),
+    "diagonal": (
+        '(float[N, M] x) => (y) { y = Einsum<equation = "ii->i">(x) }',
+        [np.arange(9, dtype=np.float32).reshape(3, 3)],
+        [ones(2, 3)],
+    ),
+    "scan, the first shorter": (SCANNED + SUM, [ones(3), ones(3)], [ones(2), ones(4)]),
+    "scan, the first longer": (SCANNED + SUM, [ones(3), ones(3)], [ones(4), ones(2)]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_extents_that_differ_are_refused(name: str) -> None:
+    graph, right, wrong = CASES[name]
+    model = parse(graph)
+    names = [i.name for i in model.graph.input]
+    (want, *_), mod = (
+        run_ort(model, dict(zip(names, right, strict=True))),
+        bucketize.from_onnx(model),
+    )
+    exe = bucketize.compile(mod)
+    for run in (lambda *x: evaluate_module(mod, *x), exe.run):
+        np.testing.assert_allclose(run(*right)[0], want, rtol=1e-6)
+        with pytest.raises(TypeRelError, match=r"has \d elements?, not \d"):
+            run(*wrong)
+    with pytest.raises(Exception, match=r"(?i)shape|size|length"):
+        run_ort(model, dict(zip(names, wrong, strict=True)))
+
+
+def test_numbers_of_channels_are_a_vector() -> None:
+    model = parse("(float[N, 2, H] x, float[O, 2, 2] w, float b) => (y) { y = Conv(x, w, b) }")
+    with pytest.raises(UnsupportedModelError, match=r"for the channels of .*, expected a vector"):
+        bucketize.from_onnx(model)
