@@ -10,7 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from bucketize.ir import Atom, Const
-from bucketize.onnx.convert.shape import extent, places, reshaped
+from bucketize.onnx.convert.shape import extent, places, reshaped, same_shape
 from bucketize.onnx.node import (
     Node,
     Unsupported,
@@ -173,13 +173,25 @@ def _lp_norm(n: Node) -> Atom:
 def _layer_norm(n: Node) -> tuple[Atom, ...]:
     stash = native_dtype(n.attr("stash_type", TensorProto.FLOAT))
     axis, epsilon, x = n.axis("axis", -1), n.attr("epsilon", 1e-5), n[0]
-    bias = n.optional(2) or n.like(x, -0.0)  # of either zero the sum is that zero
-    y = n.emit(r.layer_norm, x, n[1], bias, axis=axis, epsilon=epsilon)
+    scale, bias = n[1], n.optional(2) or n.like(x, -0.0)  # of either zero the sum is that zero
+    if _is_along(x, scale, axis) and _is_along(x, bias, axis):
+        y = n.emit(r.layer_norm, x, scale, bias, axis=axis, epsilon=epsilon)
+    else:
+        y = n.emit(r.layer_norm, x, n.like(x, 1), n.like(x, -0.0), axis=axis, epsilon=epsilon)
+        y = n.emit(e.add, n.emit(e.mul, y, scale), bias)
+        y = y if y.type.shape == x.type.shape else same_shape(n, y, x)
     if n.outputs == 1:
         return (y,)
     axes = tuple(range(axis, len(x.type.shape)))
     mean, variance = _moments(n, cast(n, x, stash.name), axes, keepdims=True)
     return y, mean, n.emit(e.rsqrt, n.emit(e.add, variance, n.like(variance, epsilon)))
+
+
+def _is_along(x: Atom, scale: Atom, axis: int) -> bool:
+    """Whether it is certain how `scale` lies on the axes of `x` from `axis` on, and on no other."""
+    dims, own = x.type.shape, scale.type.shape
+    pairs = zip(reversed(dims), reversed(own), strict=False)
+    return len(own) <= len(dims) - axis and all(isinstance(k, int) or d == k for d, k in pairs)
 
 
 def _moments(n: Node, x: Atom, axes: tuple[int, ...], keepdims: bool) -> tuple[Atom, Atom]:
