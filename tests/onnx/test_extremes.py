@@ -103,3 +103,13 @@ def test_roots_and_logarithms_of_integers_are_cut(node: str) -> None:
     graph = f"(int32[N, M] x) => (y) <int64[1] axes = {{1}}> {{ y = {node}(x, axes) }}"
     x = np.array([[3, 4, 7], [6_000, 5_000, 1]], np.int32)
     (by_reference if node == "ReduceL2" else computed)(graph, x)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("attributes", ["pads = [1, 1]", 'auto_pad = "SAME_UPPER", strides = [2]'])
+def test_pads_of_bytes_are_never_the_greatest(dtype: str, attributes: str) -> None:
+    low = np.iinfo(dtype).min
+    x = np.array([[[low, low, low + 1, 7, low]]], dtype)
+    node = f"MaxPool<kernel_shape = [3], {attributes}>(x)"
+    computed(f"({dtype}[N, 1, W] x) => (y, i) {{ y, i = {node} }}", x, opset=17)
+    computed(f"({dtype}[N, 1, W] x) => (y) {{ y = {node} }}", x, opset=17)
