@@ -15,9 +15,10 @@ from bucketize.ops.dyn.operand import is_unknown
 from bucketize.ops.dyn.shape import dyn_with_rank
 from bucketize.ops.elementwise.activation import clip
 from bucketize.ops.elementwise.arithmetic import cast as cast_op
+from bucketize.ops.rules import limits
 from bucketize.ops.shape import reshape, strided_slice, transpose
 from bucketize.types import Dim, Shape, meet
-from bucketize.types.number import WIDER, greatest_float, kind_of
+from bucketize.types.number import WIDER, DType, greatest_float, kind_of
 
 
 class Lost(Exception):  # noqa: N818 - nothing new: what a node reads was a finding already
@@ -172,8 +173,18 @@ class Node:
         return self.builder.emit_all(op, *args, **attrs)
 
     def like(self, x: Atom, value: float) -> Const:
-        """A scalar constant of the dtype of `x`."""
+        """A scalar constant of the dtype of `x`, which has to hold it."""
+        if not holds(x.type.dtype, value):
+            raise Unsupported(f"{value} is no {x.type.dtype}")
         return Const(np.asarray(value, x.type.dtype))
+
+
+def holds(dtype: DType, *values: float) -> bool:
+    """Whether numbers are some of a dtype: of floats all are, rounded."""
+    if kind_of(dtype) == "f":
+        return True
+    least, most = limits(dtype)
+    return all(least <= v <= most and v == int(v) for v in values)
 
 
 def transposed(n: Node, x: Atom, axes: tuple[int, ...]) -> Atom:

@@ -11,6 +11,8 @@ from onnx_model import parse, run_ort
 
 import bucketize
 from bucketize.interpret import evaluate_module
+from bucketize.ir import Builder, Const
+from bucketize.onnx.node import Node, Unsupported
 from bucketize.op import Array
 
 
@@ -113,3 +115,34 @@ def test_pads_of_bytes_are_never_the_greatest(dtype: str, attributes: str) -> No
     node = f"MaxPool<kernel_shape = [3], {attributes}>(x)"
     computed(f"({dtype}[N, 1, W] x) => (y, i) {{ y, i = {node} }}", x, opset=17)
     computed(f"({dtype}[N, 1, W] x) => (y) {{ y = {node} }}", x, opset=17)
+
+
+FRACTIONS = {
+    "Shrink<bias = 0.5>(x)": [[-3, -1, 0, 1, 3]],
+    "Shrink<bias = 1.5, lambd = 1.5>(x)": [[-5, -1, 0, 1, 5]],
+    "Shrink<bias = 1.0, lambd = 2.0>(x)": [[-5, -1, 0, 2, 3]],
+    "Gemm<alpha = 0.5>(x, x)": [[3, 4], [5, -7]],
+    "Gemm<alpha = 0.5, beta = 0.5>(x, x, x)": [[3, 4], [5, -7]],
+    "Gemm<alpha = -1.0, beta = 2.0>(x, x, x)": [[3, 4], [5, -7]],
+}
+
+
+@pytest.mark.parametrize("node", FRACTIONS)
+def test_integers_by_fractions_are_cut_at_the_end(node: str) -> None:
+    """By the reference of ONNX; onnxruntime has no Gemm of integers."""
+    model = parse(f"(int32[N, M] x) => (y) {{ y = {node} }}")
+    x = np.array(FRACTIONS[node], np.int32)
+    (want,) = ReferenceEvaluator(model).run(None, {"x": x})
+    mod = bucketize.from_onnx(model)
+    for (got,) in (evaluate_module(mod, x), bucketize.compile(mod).run(x)):
+        assert got.dtype == x.dtype
+        np.testing.assert_array_equal(got, want.astype(x.dtype))
+
+
+def test_numbers_that_a_dtype_does_not_hold() -> None:
+    x = np.arange(6, dtype=np.uint8)
+    computed("(uint8[N] x) => (y) { y = Shrink<lambd = 2.0>(x) }", x)
+    node = Node((Const(x),), {}, outputs=1, builder=Builder(), precision="float32")
+    for number in (-1, 256, 0.5, np.inf, np.nan):
+        with pytest.raises(Unsupported, match=f"{number} is no uint8"):
+            node.like(node[0], number)
