@@ -209,6 +209,8 @@ def ranked(out: Builder, x: Atom, rank: int) -> Var:
 def fitted(n: Node, x: Atom, axis: int, extent: Dim) -> Atom:
     """`x` of this extent along an axis: what types do not tell, a run checks."""
     dims = x.type.shape
+    if axis >= len(dims):
+        raise Unsupported(f"{x.type} has no axis {axis}")
     whole = (*dims[:axis], extent, *dims[axis + 1 :])
     if meet(extent, dims[axis]) == dims[axis] == extent or any(map(is_unknown, whole)):
         return x

@@ -234,7 +234,7 @@ class InputTensor:
 def _of_bytes(data: bytes | memoryview, dtype: np.dtype[Any]) -> Array:
     """Elements as they lie in memory; a truth value of numpy is a byte of 0 or 1 alone."""
     if dtype == np.bool_:
-        return np.frombuffer(data, np.uint8) != 0
+        return np.frombuffer(data, np.uint8).astype(np.bool_)
     return np.frombuffer(data, dtype)
 
 

@@ -77,10 +77,32 @@ def test_extents_that_differ_are_refused(name: str) -> None:
         run_ort(model, dict(zip(names, wrong, strict=True)))
 
 
-def test_numbers_of_channels_are_a_vector() -> None:
-    model = parse("(float[N, 2, H] x, float[O, 2, 2] w, float b) => (y) { y = Conv(x, w, b) }")
-    with pytest.raises(UnsupportedModelError, match=r"for the channels of .*, expected a vector"):
-        bucketize.from_onnx(model)
+@pytest.mark.parametrize(
+    ("graph", "reason"),
+    [
+        (
+            "(float[N, 2, H] x, float[O, 2, 2] w, float b) => (y) { y = Conv(x, w, b) }",
+            r"float32\[\] for the channels of .*, expected a vector",
+        ),
+        (
+            "(float[T, B, 3] x, float[1, 2, 3] w, float[1, 2, 2] r, int32 n) => (y) "
+            "{ y, z = RNN<hidden_size = 2>(x, w, r, , n) }",
+            r"int32\[\] has no axis 0",
+        ),
+    ],
+)
+def test_numbers_that_are_no_vector(graph: str, reason: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=reason):
+        bucketize.from_onnx(parse(graph))
+
+
+def test_what_has_one_axis_has_one_channel() -> None:
+    norm = "BatchNormalization(x, s, b, m, v)"
+    operands = ", ".join(f"float[1] {name}" for name in "sbmv")
+    mod = bucketize.from_onnx(parse(f"(float[N] x, {operands}) => (y) {{ y = {norm} }}"))
+    x, one = np.arange(3, dtype=np.float32), ones(1)
+    (y,) = bucketize.compile(mod).run(x, one, one, one, one)
+    np.testing.assert_allclose(y, (x - 1) / np.sqrt(1 + 1e-5) + 1, atol=1e-6)
 
 
 @pytest.mark.parametrize("scale", ["3, 4", "2, 1, 4", "1, 1, 4", "1", "K, 1", "K"])

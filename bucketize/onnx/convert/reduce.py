@@ -179,7 +179,8 @@ def _layer_norm(n: Node) -> tuple[Atom, ...]:
     else:
         y = n.emit(r.layer_norm, x, n.like(x, 1), n.like(x, -0.0), axis=axis, epsilon=epsilon)
         y = n.emit(e.add, n.emit(e.mul, y, scale), bias)
-        y = y if y.type.shape == x.type.shape else same_shape(n, y, x)
+        if y.type.shape != x.type.shape:
+            y = same_shape(n, y, x)
     if n.outputs == 1:
         return (y,)
     axes = tuple(range(axis, len(x.type.shape)))
@@ -296,8 +297,8 @@ def channelwise(n: Node, vector: Atom, x: Atom) -> Atom:
     """A number for each channel, axis 1 of `x`, shaped to broadcast with it."""
     if len(vector.type.shape) != 1:
         raise Unsupported(f"{vector.type} for the channels of {x.type}, expected a vector")
-    known, channels = isinstance(vector.type.shape[0], int), x.type.shape[1]
-    if isinstance(channels, int) or not known:  # else it tells more than they do
+    channels = x.type.shape[1] if len(x.type.shape) > 1 else 1
+    if isinstance(channels, int) or not isinstance(vector.type.shape[0], int):  # it tells more
         vector = fitted(n, vector, 0, channels)
     axes = tuple(range(1, len(x.type.shape) - 1))
     return n.emit(unsqueeze, vector, axes=axes) if axes else vector

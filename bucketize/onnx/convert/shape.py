@@ -201,7 +201,7 @@ def places(n: Node, x: Atom, axis: int) -> Atom:
     return n.emit(s.unsqueeze, row, axes=tuple(range(1, behind + 1))) if behind else row
 
 
-def same_shape(n: Node, y: Atom, x: Atom) -> Atom:
+def same_shape(n: Node, y: Atom, x: Atom) -> Var:
     """`y` under the shape of `x`, known or not."""
     dims = x.type.shape
     if not any(isinstance(d, AnyDim) for d in dims):
