@@ -52,7 +52,7 @@ class Operator:
     since: int
     """The first opset in which it is read."""
     dtypes: str
-    """The dtypes of the first operand, or of the result if it has none."""
+    """The dtypes of the first operand in the newest opset, or of the result if it has none."""
     runs: str
     """By kernels, or by numpy, and which operators of the IR by numpy."""
     extents: str

@@ -107,6 +107,7 @@ class SentenceTransformer:
             raise unknown_name("pooling", self.pooling, POOLINGS)
         self.normalize = settings.get("normalize", False) if normalize is None else normalize
         self.max_seq_length = max_seq_length or settings.get("max_seq_length")
+        self.do_lower_case = bool(settings.get("do_lower_case"))
         self._tokenizer = _own(tokenizer, self.max_seq_length)
 
     def encode(
@@ -134,6 +135,8 @@ class SentenceTransformer:
     def requests(self, texts: Sequence[str]) -> list[dict[str, Array]]:
         """The inputs of the model of each text: its tokens, from any thread.
 
+        Space around a text is left out; capitals are small where the folder says `do_lower_case`.
+
         Args:
             texts: as of `encode`.
 
@@ -144,7 +147,10 @@ class SentenceTransformer:
             ShapeError: the model asks for what no tokenizer gives.
 
         """
-        return [self._feed(each) for each in self._tokenizer.encode_batch(list(texts))]
+        stripped = [text.strip() for text in texts]  # as sentence-transformers does
+        if self.do_lower_case:
+            stripped = [text.lower() for text in stripped]
+        return [self._feed(each) for each in self._tokenizer.encode_batch(stripped)]
 
     def vectors(
         self, results: Iterable[Sequence[Value]], normalize_embeddings: bool | None = None
@@ -234,7 +240,7 @@ def _check(folder: Path) -> None:
 
 
 def _settings(folder: Path) -> dict[str, Any]:
-    """How a folder has its vectors pooled, normalised, and its texts cut; a file says nothing."""
+    """How a folder has its vectors pooled, normalised, and its texts split; a file says nothing."""
     settings: dict[str, Any] = {}
     for module in _json(folder / "modules.json") or []:
         kind = module["type"].rpartition(".")[2]
@@ -244,8 +250,10 @@ def _settings(folder: Path) -> dict[str, Any]:
             settings["normalize"] = True
         elif kind != "Transformer":
             raise ShapeError(f"{folder}: modules of kind {kind} are not supported")
-    length = (_json(folder / "sentence_bert_config.json") or {}).get("max_seq_length")
-    return settings if length is None else {**settings, "max_seq_length": length}
+    own = _json(folder / "sentence_bert_config.json") or {}
+    return settings | {
+        name: own[name] for name in ("max_seq_length", "do_lower_case") if name in own
+    }
 
 
 def _pooling(config: Mapping[str, Any]) -> str:

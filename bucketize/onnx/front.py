@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -138,11 +139,13 @@ def _is_negative(dim: Dim, sizes: Sizes) -> bool:
 
 def stored_bounds(model: ModelProto) -> Bounds:
     """The bounds that `to_onnx` wrote beside the graph, by `dim_param`, or place."""
-    (text,) = [p.value for p in model.metadata_props if p.key == BOUNDS] or ["{}"]
+    texts = [p.value for p in model.metadata_props if p.key == BOUNDS] or ["{}"]
     try:
+        (text,) = texts
         return {name: tuple(ends) for name, ends in json.loads(text).items()}
-    except (AttributeError, TypeError, ValueError) as e:
-        raise UnsupportedModelError(f"the metadata {BOUNDS} are none: {text!r}") from e
+    except (AttributeError, RecursionError, TypeError, ValueError) as e:
+        shown = " and ".join(map(reprlib.repr, texts))
+        raise UnsupportedModelError(f"the metadata {BOUNDS} are none: {shown}") from e
 
 
 def parameters(graph: GraphProto, bounds: Bounds, stored: Bounds) -> list[Var]:

@@ -15,9 +15,10 @@ from bucketize.ops.dyn.operand import is_unknown
 from bucketize.ops.dyn.shape import dyn_with_rank
 from bucketize.ops.elementwise.activation import clip
 from bucketize.ops.elementwise.arithmetic import cast as cast_op
+from bucketize.ops.rules import limits
 from bucketize.ops.shape import reshape, strided_slice, transpose
-from bucketize.types import Dim, Shape
-from bucketize.types.number import greatest_float, kind_of
+from bucketize.types import Dim, Shape, meet
+from bucketize.types.number import WIDER, DType, greatest_float, kind_of
 
 
 class Lost(Exception):  # noqa: N818 - nothing new: what a node reads was a finding already
@@ -172,8 +173,18 @@ class Node:
         return self.builder.emit_all(op, *args, **attrs)
 
     def like(self, x: Atom, value: float) -> Const:
-        """A scalar constant of the dtype of `x`."""
+        """A scalar constant of the dtype of `x`, which has to hold it."""
+        if not holds(x.type.dtype, value):
+            raise Unsupported(f"{value} is no {x.type.dtype}")
         return Const(np.asarray(value, x.type.dtype))
+
+
+def holds(dtype: DType, *values: float) -> bool:
+    """Whether numbers are some of a dtype: of floats all are, rounded."""
+    if kind_of(dtype) == "f":
+        return True
+    least, most = limits(dtype)
+    return all(least <= v <= most and v == int(v) for v in values)
 
 
 def transposed(n: Node, x: Atom, axes: tuple[int, ...]) -> Atom:
@@ -195,6 +206,17 @@ def ranked(out: Builder, x: Atom, rank: int) -> Var:
     return out.emit(dyn_with_rank, x, rank=rank)
 
 
+def fitted(n: Node, x: Atom, axis: int, extent: Dim) -> Atom:
+    """`x` of this extent along an axis: what types do not tell, a run checks."""
+    dims = x.type.shape
+    if axis >= len(dims):
+        raise Unsupported(f"{x.type} has no axis {axis}")
+    whole = (*dims[:axis], extent, *dims[axis + 1 :])
+    if meet(extent, dims[axis]) == dims[axis] == extent or any(map(is_unknown, whole)):
+        return x
+    return n.emit(reshape, x, newshape=whole)
+
+
 def cut(out: Node | Builder, x: Atom, axis: int, begin: Dim, end: Dim, step: int = 1) -> Var:
     """`x` from `begin` to `end` along an axis."""
     ends = {"begin": (begin,), "end": (end,), "strides": (step,)}
@@ -213,6 +235,11 @@ def cast(n: Node, x: Atom, dtype: str) -> Atom:
     if isinstance(x, Const) and x.value.size <= MAX_VALUE:
         return Const(*cast_op.run(x.value, dtype=dtype))
     return n.emit(cast_op, x, dtype=dtype)
+
+
+def wide(n: Node, x: Atom) -> Atom:
+    """Floats of 16 bits as float32, of which squares, powers and sums are not cut."""
+    return cast(n, x, WIDER.get(x.type.dtype, x.type.dtype).name)
 
 
 def saturated(n: Node, x: Atom, dtype: np.dtype[Any]) -> Atom:

@@ -10,7 +10,7 @@ import numpy as np
 from bucketize.errors import TypeRelError, UnknownRankError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Movement, Padding, by_dims, op
 from bucketize.ops.rules import check_axes, check_word, same, unsafe
-from bucketize.types import Dim, Shape, TensorType, meet, rely_on_least
+from bucketize.types import Dim, Shape, TensorType, extremes, meet, rely_on_least
 
 __all__ = [
     "gather",
@@ -73,10 +73,20 @@ def gather(x: Array, indices: Array, *, axis: int) -> Array:
     return np.take(x, indices, axis)
 
 
+def _check_grid(x: Shape, indices: Shape, axis: int) -> None:
+    """Indices stand at places of `x`: only along `axis`, whose place they are, may be more."""
+    for at, (extent, count) in enumerate(zip(x, indices, strict=True)):
+        if at != axis:
+            if extremes(extent - count)[1] < 0:
+                raise TypeRelError(f"axis {at} has {count} indices, more than its extent {extent}")
+            rely_on_least(extent, count)
+
+
 def _gather_elements_shape(x: Shape, indices: Shape, *, axis: int) -> Shape:
     check_axes(len(x), axis)
     if len(x) != len(indices):
         raise TypeRelError(f"ranks differ: {len(x)} and {len(indices)}")
+    _check_grid(x, indices, axis)
     return indices
 
 
@@ -108,6 +118,8 @@ def _depth(x: Shape, indices: Shape, batch_dims: int) -> int:
     depth = indices[-1]
     if not isinstance(depth, int):
         raise UnknownRankError(f"the rank of the result is unknown: indices are rows of {depth}")
+    if depth == 0:
+        raise TypeRelError("indices are rows of 1 index at least, got 0")
     if not 0 <= batch_dims < len(indices):
         raise TypeRelError(f"batch_dims is {batch_dims}, indices have rank {len(indices)}")
     if batch_dims + depth > len(x):
@@ -226,6 +238,7 @@ def _scatter_elements_shape(
     check_axes(len(x), axis)
     if not len(x) == len(indices) == len(updates):
         raise TypeRelError(f"ranks differ: {len(x)}, {len(indices)} and {len(updates)}")
+    _check_grid(x, indices, axis)
     for a, b in zip(indices, updates, strict=True):
         meet(a, b)
     return x

@@ -67,7 +67,7 @@ def _reduction(ufunc: np.ufunc, nothing: float, what: str) -> Op:
     """An operator that brings the elements of each segment together."""
 
     def reduced(x: Array, ends: Array, *, axis: int) -> Array:
-        begin = np.concatenate([np.zeros(1, ends.dtype), ends[:-1]])
+        begin = np.concatenate([np.zeros(1, ends.dtype), ends])[: len(ends)]
         some = np.flatnonzero(ends > begin)
         shape = (*x.shape[:axis], len(begin), *x.shape[axis + 1 :])
         out = np.full(shape, fill_number(nothing, x.dtype))

@@ -12,6 +12,7 @@ import numpy as np
 
 from bucketize.errors import TypeRelError
 from bucketize.op import FREE, UNSAFE, Array, Fill, Movement, Padding, by_dims, op
+from bucketize.ops.dim import fill_number
 from bucketize.ops.rules import (
     at_least,
     broadcast_padding,
@@ -360,6 +361,7 @@ def _pad_padding(
     padding=_pad_padding,
     example="float32[N, C] {pads=((0, 0), (1, 2))}; float32[N, C] {pads=((0, N), (1, 0))}; "
     "float32[N, C+2] {pads=((2, 0), (-1, -1)), value=7}; "
+    "int32[N, C] {pads=((1, 0), (0, 2)), value=-1e999}; "
     'float32[N+2, C] {pads=((2, 1), (0, 0)), mode="reflect"}; '
     'float32[N, C] {pads=((2, 1), (0, 0)), mode="edge"}',
 )
@@ -369,7 +371,7 @@ def pad(
     """`x` with elements before and after each axis; negative numbers cut off. Modes as in numpy."""
     _pad_shape(x.shape, pads=pads, mode=mode)
     width = [(max(lo, 0), max(hi, 0)) for lo, hi in pads]
-    filled = {"constant_values": value} if mode == "constant" else {}
+    filled = {"constant_values": fill_number(value, x.dtype)} if mode == "constant" else {}
     out = np.pad(x, width, mode, **filled)  # type: ignore[call-overload]
     ends = zip(out.shape, pads, strict=True)
     kept = tuple(slice(max(-lo, 0), n - max(-hi, 0)) for n, (lo, hi) in ends)

@@ -43,7 +43,23 @@ KINDS: Mapping[str, str] = {"b": "b", "i": "iu", "u": "iu", "f": "fiu"}
 """By the kind of a dtype those of numbers in a list that it takes: no fractions, texts or nulls."""
 
 
-WORDS = {"b": "booleans", "f": "fractions", "O": "nulls, or numbers of over 64 bits", "U": "texts"}
+WORDS = {"b": "booleans", "f": "fractions", "O": "nulls, or numbers of over 64 bits"}
+
+
+def array_of(numbers: Any) -> Array:
+    """Lists of lists as an array. Raises ValueError where they differ in length or hold texts.
+
+    An array of texts would take the bytes of the longest for each of them.
+    """
+    pending = [numbers]
+    while pending:
+        each = pending.pop()
+        kinds = set(map(type, each)) if isinstance(each, list) else {type(each)}
+        if str in kinds:
+            raise ValueError("its elements are texts")
+        if list in kinds:
+            pending.extend(each)
+    return np.asarray(numbers)
 
 
 def converted(numbers: Array, dtype: np.dtype[Any]) -> Array:
@@ -206,13 +222,20 @@ class InputTensor:
             raise ArgumentError(f"{where}: expected {wanted}, got {len(data)}")
         try:
             if self.data is None:
-                return np.frombuffer(data, dtype).reshape(self.shape)
-            array = converted(np.asarray(self.data), dtype)
+                return _of_bytes(data, dtype).reshape(self.shape)
+            array = converted(array_of(self.data), dtype)
             if array.size != count:
                 raise ValueError(f"{array.size} numbers for {list(self.shape)}")
             return array.reshape(self.shape)
         except (ValueError, TypeError, OverflowError) as e:
             raise ArgumentError(f"{where}: no {self.datatype} of that shape: {e}") from e
+
+
+def _of_bytes(data: bytes | memoryview, dtype: np.dtype[Any]) -> Array:
+    """Elements as they lie in memory; a truth value of numpy is a byte of 0 or 1 alone."""
+    if dtype == np.bool_:
+        return np.frombuffer(data, np.uint8).astype(np.bool_)
+    return np.frombuffer(data, dtype)
 
 
 def work_to_read(size: int, listed: int | None) -> int:

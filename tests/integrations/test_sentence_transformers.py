@@ -98,6 +98,19 @@ def test_a_folder_says_how_texts_are_encoded(folder: Path) -> None:
     assert len(calls) == 1
 
 
+def test_texts_are_stripped_and_in_small_letters_where_a_folder_says_so(folder: Path) -> None:
+    own = tokenizer()
+    own.pre_tokenizer = tokenizers.pre_tokenizers.Split(" ", "isolated")
+    own.save(str(folder / "tokenizer.json"))
+    texts = ["a short text", " a short text\n", "a Short text", "a SHORT text\t"]
+    for lower, count in ((False, 2), (True, 1)):
+        config = {"max_seq_length": 8, "do_lower_case": lower}
+        (folder / "sentence_bert_config.json").write_text(json.dumps(config))
+        ids = [r["input_ids"].tolist() for r in SentenceTransformer(folder).requests(texts)]
+        assert len({str(i) for i in ids}) == count
+        assert ids[0] == ids[1]
+
+
 POOLED = {
     "mean": lambda x: x.mean(axis=0),
     "cls": lambda x: x[0],

@@ -9,7 +9,7 @@ import pytest
 
 import bucketize
 from bucketize import ops
-from bucketize.errors import ShapeError
+from bucketize.errors import ShapeError, TypeRelError
 from bucketize.ir import Builder, Module, Var
 from bucketize.op import Array, Op
 from bucketize.types import Symbol, tensor
@@ -120,3 +120,26 @@ def test_the_first_wrong_step_is_named() -> None:
     reject(exe, ops.gather, 7, 4, ints([0, 1, 2, 3]), ints([7, 1]))
     reject(exe, ops.gather_elements, 5, 4, ints([0, 5, 2, 3]), ints([0, 1]))
     np.testing.assert_array_equal(exe.run(ints([3, 1, 2, 0]), ints([0, -1]))[0], [0, 3])
+
+
+M = Symbol("M", 0)
+
+
+@pytest.mark.parametrize("op", [ops.gather_elements, ops.scatter_elements])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_indices_stand_at_places_of_the_array(op: Op, axis: int) -> None:
+    """Beside more of them than it has, a kernel would go beyond the array; fewer are served."""
+    dims: Dims = (M, 2) if axis else (2, M)
+    exe = built(
+        op, (N, 8) if axis else (4, N), dims, *[dims] * (op is ops.scatter_elements), axis=axis
+    )
+    for count in (0, 3, 4):
+        shape = (count, 2) if axis else (2, count)
+        rest = [np.ones(shape, np.float32)] * (op is ops.scatter_elements)
+        accept(exe, op, ROWS[:, : 8 if axis else 4], ints(np.zeros(shape)), *rest, axis=axis)
+    shape = (5, 2) if axis else (2, 5)
+    rest = [np.ones(shape, np.float32)] * (op is ops.scatter_elements)
+    with pytest.raises(
+        TypeRelError, match=f"axis {1 - axis} has 5 indices, more than its extent 4"
+    ):
+        exe.run(ROWS[:, : 8 if axis else 4], ints(np.zeros(shape)), *rest)

@@ -342,11 +342,18 @@ def test_the_bounds_of_every_dynamic_extent_return() -> None:
     ]
 
 
-@pytest.mark.parametrize("stored", ["{", "[1]", '{"N": 3}'])
+@pytest.mark.parametrize("stored", ["{", "[1]", '{"N": 3}', "[" * 100_000])
 def test_bounds_in_the_metadata_that_are_none(stored: str) -> None:
     model = exported(two_buckets())
     model.metadata_props[0].value = stored
     with pytest.raises(UnsupportedModelError, match=r"the metadata bucketize\.bounds are none: "):
+        bucketize.from_onnx(model)
+
+
+def test_bounds_in_the_metadata_that_come_twice() -> None:
+    model = exported(two_buckets())
+    model.metadata_props.append(model.metadata_props[0])
+    with pytest.raises(UnsupportedModelError, match=r"bounds are none: '\{.*\}' and '\{.*\}'"):
         bucketize.from_onnx(model)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from bucketize import ops
 from bucketize.errors import BucketizeError
 from bucketize.ir import STRUCTURAL
+from bucketize.ir.relation import broken
 from bucketize.kernel.emit.expression import TRIGONOMETRY
-from bucketize.op import OPS, UNSAFE, Array, Fill, Movement, Op
+from bucketize.op import OPS, UNSAFE, Array, Attrs, Fill, Movement, Op
 from bucketize.ops.sample import Sample, parse, samples
 from bucketize.types import (
     ANY,
@@ -31,6 +32,7 @@ from bucketize.types import (
     TensorType,
     Type,
     UnrankedType,
+    assumptions,
     evaluate,
     symbols,
 )
@@ -86,6 +88,71 @@ def test_shape_and_dtype_are_those_of_compute(op: Op, data: st.DataObject) -> No
         assert tuple(out.shape for out in outs) == op.run_time_shapes(*args, **attrs)
         types = op.infer(*map(known, args), **attrs)
         assert [out.dtype for out in outs] == [t.dtype for t in types]
+
+
+@over(TABLE)
+@few
+@given(data=st.data())
+@np.errstate(all="ignore")
+def test_extents_that_types_let_pass_are_taken(op: Op, data: st.DataObject) -> None:
+    """What relates two extents is in the shape rule, or kernels would go beyond their arguments."""
+    for sample, names, rng in cases(data, op):
+        drawn, attrs = sample.draw(rng, names), sample.attrs(names)
+        args = [a if i in op.reads else indexing_nothing(a) for i, a in enumerate(drawn)]
+        axes = [(i, at) for i, a in enumerate(args) for at in range(a.ndim) if a.shape[at]]
+        if not axes:
+            continue
+        i, at = axes[rng.integers(len(axes))]
+        args[i] = np.take(args[i], np.arange(rng.integers(1, 7)), at, mode="wrap")
+        types = inferred(op, [*map(known, args)], attrs)
+        for claimed, out in zip(types, op.run(*args, **attrs), strict=True) if types else ():
+            assert not claimed.is_tensor or Hiding(rng, {}).agree(claimed.shape, out.shape)
+
+
+def indexing_nothing(x: Array) -> Array:
+    """Zeros for what may be indices or truth values: they are in range of every axis."""
+    return np.zeros_like(x) if x.dtype.kind in "iub" and x.ndim else x
+
+
+@over(
+    [op for op in TABLE if op not in (ops.dft, ops.dyn_dft)]
+)  # the host checks the parts of a number
+@few
+@given(data=st.data())
+def test_sizes_that_a_rule_refuses_break_what_types_rely_on(op: Op, data: st.DataObject) -> None:
+    """Of symbols the rule notes what has to hold, or claims an extent that is negative or none."""
+    for sample, names, rng in cases(data, op):
+        args, attrs, sizes = sample.draw(rng, names), sample.attrs(names), dict[str, int]()
+        types = [known(a) if i in op.reads else hidden(a, sizes, rng) for i, a in enumerate(args)]
+        with assumptions() as relied:
+            outs = inferred(op, types, attrs)
+        if not sizes or outs is None or not all(out.is_tensor for out in outs):
+            continue
+        sizes[rng.choice(sorted(sizes))] = int(rng.integers(0, 7))
+        shapes = [tuple(evaluate(d, sizes) for d in t.shape) for t in types]
+        at = [TensorType(t.dtype, s, t.value) for t, s in zip(types, shapes, strict=True)]
+        if inferred(op, at, attrs) is None:
+            extents = [d for out in outs for d in out.shape if not isinstance(d, AnyDim)]
+            assert broken([*relied, *((">=", d, 0) for d in extents)], sizes), f"{at} of {types}"
+
+
+def inferred(op: Op, types: Sequence[Type], attrs: Attrs) -> tuple[Type, ...] | None:
+    """The types of the results; None if the rule refuses those of the arguments."""
+    try:
+        return op.infer(*types, **attrs)
+    except BucketizeError:
+        return None
+
+
+def hidden(array: Array, sizes: dict[str, int], rng: np.random.Generator) -> TensorType:
+    """The type of an array with symbols for most of its extents, each of its own."""
+    dims: list[Dim] = []
+    for extent in array.shape:
+        name = f"s{len(sizes)}"
+        dims.append(Symbol(name) if rng.random() < 0.8 else extent)
+        if isinstance(dims[-1], Symbol):
+            sizes[name] = extent
+    return TensorType(array.dtype, tuple(dims))
 
 
 def test_an_op_without_a_shape_function_breaks_that_law() -> None:

@@ -44,7 +44,8 @@ class Row(NamedTuple):
                 dims[-1] = symbols.setdefault(array.shape[-1], "NMK"[len(symbols)])
             params.append(f"{DTYPES[array.dtype.name]}[{', '.join(dims)}] {name}")
         given = ", ".join(params).replace("[] ", " ")
-        return parse(f"({given}) => (y) <int64 axis = {{-1}}> {{ y = {self.node} }}", opset=20)
+        constants = "int64 axis = {-1}, float half = {0.5}, float negative = {-0.5}"
+        return parse(f"({given}) => (y) <{constants}> {{ y = {self.node} }}", opset=20)
 
 
 def literal(text: str) -> object:

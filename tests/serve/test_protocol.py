@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,13 @@ def test_bytes_behind_the_json(datatype: str) -> None:
     assert (head["id"], answer[length:]) == ("a", array.tobytes())
 
 
+def test_a_byte_of_truth_that_is_not_0_is_true() -> None:
+    told = {"name": "x", "datatype": "BOOL", "shape": [4], "parameters": {"binary_data_size": 4}}
+    text = json.dumps({"inputs": [told]}).encode()
+    asked = read(text + bytes([0, 1, 2, 255]), len(text), {"x": tensor("bool", 4)})
+    assert asked.feed["x"].tobytes() == bytes([0, 1, 1, 1])
+
+
 def tensor_dtype(name: str) -> np.dtype[Any]:
     from bucketize.text import parse_type
 
@@ -95,6 +103,7 @@ def test_what_is_asked_for_is_answered_as_it_is_asked_for() -> None:
         (body(data=[[1, 2], [3]]), None, "input 'x': no FP32 of that shape"),
         (body(data="four"), None, "input 'x': no FP32 of that shape"),
         (body(data=["1", "2", "3", "4"]), None, "its elements are texts"),
+        (body(data=[[1, 2], [3, "4"]]), None, "its elements are texts"),
         (body(data=[1, 2, None, 4]), None, "its elements are nulls, or numbers of over 64 bits"),
         (body(datatype="INT64", data=[1.7, 2, 3, 4]), None, "its elements are fractions"),
         (body(datatype="BOOL", data=["no", "", "", ""]), None, "its elements are texts"),
@@ -114,6 +123,16 @@ def test_what_is_no_request_is_told(text: Any, length: int | None, message: str)
     raw = text if isinstance(text, bytes) else json.dumps(text).encode()
     with pytest.raises(ArgumentError, match=message):
         read(raw, length, TYPES)
+
+
+def test_a_long_text_among_short_ones_takes_no_memory_for_each() -> None:
+    raw = json.dumps(body(data=["x" * 15_000, *[""] * 7_000])).encode()
+    tracemalloc.start()
+    with pytest.raises(ArgumentError, match="its elements are texts"):
+        read(raw, None, TYPES)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 * len(raw)
 
 
 def test_bytes_that_nobody_asked_for_are_told() -> None:

@@ -20,11 +20,11 @@ from bucketize.table import json_text
 def ops(names: tuple[str, ...], as_json: bool) -> None:
     """List the ONNX operators that are read: all, or those of NAME, in which * stands for any text.
 
-    "since" is the first opset; "dtypes" are those of the first operand (floats: of 16 to 64 bits,
-    ints and uints: of 8 to 64); "runs" says whether kernels compute it or numpy does, "operands of
-    a run" where shapes, axes or bounds come at run time; "extents" whether sizes tell those of the
-    results, so that a clone knows them, or values do; "pads" on which axes the policy "pad" may
-    take it.
+    "since" is the first opset; "dtypes" are those of the first operand in the newest, where ONNX
+    may allow more than in others (floats: of 16 to 64 bits, ints and uints: of 8 to 64); "runs"
+    says whether kernels compute it or numpy does, "operands of a run" where shapes, axes or bounds
+    come at run time; "extents" whether sizes tell those of the results, so that a clone knows them,
+    or values do; "pads" on which axes the policy "pad" may take it.
 
     \b
     Examples:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
 from onnx import helper
 
 from bucketize.ir import Atom
@@ -52,11 +53,8 @@ def _attention(n: Node) -> tuple[Atom, ...]:
     pairs = [_held(n, n[i], n.optional(i + 3), heads) for i in (1, 2)]
     key, value = (_laid(n, x, apart, heads.key_groups) for x, apart in pairs)
     query = _laid(n, n[0], heads.apart, heads.groups)
-    rank = len(query.type.shape)
-    turned = n.emit(s.transpose, key, axes=(*range(rank - 2), rank - 1, rank - 2))
-    product = n.emit(matmul, query, turned)
-    scale = n.like(product, _scale(n, query.type.shape[-1]))
-    scores = _masked(n, _capped(n, n.emit(e.mul, product, scale)), heads)
+    product = _product(n, query, key, _scale(n, query.type.shape[-1]))
+    scores = _masked(n, _capped(n, product), heads)
     y = n.emit(matmul, _weights(n, scores), value)
     present = (_laid(n, x, apart, (heads.keys,)) for x, apart in pairs)
     return (_joined(n, y, heads), *(present if n.outputs > 1 else ()))
@@ -108,6 +106,21 @@ def _joined(n: Node, y: Atom, heads: _Heads) -> Atom:
     behind = 1 + len(groups)
     beside = n.emit(s.transpose, y, axes=(0, behind, *range(1, behind), behind + 1))
     return reshaped(n, beside, (batch, length, heads.queries * elements))
+
+
+def _product(n: Node, query: Atom, key: Atom, scale: float) -> Atom:
+    """The product of Q and K^T, times `scale`.
+
+    Of float16 the factors are scaled, as the standard has it: their product is finite where Q K^T
+    is not.
+    """
+    rank, before = len(query.type.shape), query.type.dtype == np.float16 and scale > 0
+    if before:
+        root = n.like(query, math.sqrt(scale))
+        query, key = (n.emit(e.mul, x, root) for x in (query, key))
+    turned = n.emit(s.transpose, key, axes=(*range(rank - 2), rank - 1, rank - 2))
+    product = n.emit(matmul, query, turned)
+    return product if before else n.emit(e.mul, product, n.like(product, scale))
 
 
 def _scale(n: Node, elements: Dim) -> float:

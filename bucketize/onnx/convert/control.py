@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from bucketize.ir import IF, Atom, Builder, Const, Function, Var
-from bucketize.onnx.node import Graph, Node, Unsupported, converts, cut, vector
+from bucketize.onnx.node import Graph, Node, Unsupported, converts, cut, fitted, vector
 from bucketize.ops import concat, dyn_pad, gather, reshape, shape_of, sub, transpose
-from bucketize.types import meet
 
 TRUE = Const(np.array(True))
 ENDLESS = Const(np.array(np.iinfo(np.int64).max))
@@ -69,6 +68,10 @@ def _scan_batch(n: Node) -> tuple[Atom, ...]:
     backward, graph = _several(n, "directions", count), n.attr("body")
     if len(operands[-1].type.shape) < 2:
         raise Unsupported(f"rows of {operands[-1].type}, which must have rank 2 or more")
+    dims = operands[-1].type.shape
+    operands = tuple(fitted(n, x, 0, dims[0]) for x in operands)
+    long = (fitted(n, x, 1, dims[1]) for x in operands[-count:])
+    operands = (*operands[:-count], *long)
     batch, most = (extent_of(n.builder, operands[-1], axis) for axis in (0, 1))
 
     def item(params: tuple[Var, ...]) -> Function:
@@ -102,8 +105,7 @@ def _scan(n: Node) -> tuple[Atom, ...]:
     axes = _axes(n, "scan_input_axes", rows)
     backward = _several(n, "scan_input_directions", count)
     extent = rows[0].type.shape[axes[0]]
-    for x, axis in zip(rows, axes, strict=True):
-        meet(extent, x.type.shape[axis])
+    rows = tuple(fitted(n, x, axis, extent) for x, axis in zip(rows, axes, strict=True))
     trips = extent_of(n.builder, rows[0], axes[0])
     step = _step(n, rows, axes, backward, trips, _body(n))
     results = n.builder.loop(trips, TRUE, states, step)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from bucketize.ir import Atom
 from bucketize.onnx.convert.shape import places, reshaped
-from bucketize.onnx.node import Node, Unsupported, converts
+from bucketize.onnx.node import Node, Unsupported, converts, fitted
 from bucketize.ops import shape as s
 from bucketize.ops.elementwise import arithmetic as e
 from bucketize.ops.linalg import matmul
@@ -117,7 +117,8 @@ def _diagonal(n: Node, t: Labelled) -> Labelled:
         if t.letters.count(c) > 1:
             i, j = t.letters.index(c), t.letters.rindex(c)
             rest = tuple(k for k in range(len(t.letters)) if k not in (i, j))
-            x = n.emit(s.transpose, t.x, axes=(*rest, i, j))
+            x = fitted(n, t.x, j, t.x.type.shape[i])
+            x = n.emit(s.transpose, x, axes=(*rest, i, j))
             row, column = (places(n, x, len(rest) + k) for k in (0, 1))
             here = n.emit(e.equal, row, column)
             x = n.emit(e.where, here, x, n.like(x, 0))

@@ -13,6 +13,7 @@ from bucketize.onnx.node import (
     cast,
     converts,
     converts_directly,
+    holds,
     native_dtype,
     saturated,
 )
@@ -177,11 +178,14 @@ def _thresholded_relu(n: Node) -> Atom:
 
 @converts("Shrink")
 def _shrink(n: Node) -> Atom:
-    """Closer to 0 by `bias`; 0 within `lambd` of it."""
+    """Closer to 0 by `bias`; 0 within `lambd` of it. Integers by fractions are cut at the end."""
     x, bias, limit = n[0], n.attr("bias", 0.0), n.attr("lambd", 0.5)
+    if not holds(x.type.dtype, bias, -bias, limit, -limit):
+        x = cast(n, x, "float64")
     low, high = (n.emit(e.add, x, n.like(x, b)) for b in (bias, -bias))
     above = n.emit(e.where, n.emit(e.greater, x, n.like(x, limit)), high, n.like(x, 0))
-    return n.emit(e.where, n.emit(e.less, x, n.like(x, -limit)), low, above)
+    y = n.emit(e.where, n.emit(e.less, x, n.like(x, -limit)), low, above)
+    return cast(n, y, n[0].type.dtype.name)
 
 
 @converts("Softsign")

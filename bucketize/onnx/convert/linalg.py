@@ -7,7 +7,15 @@ from collections.abc import Callable
 import numpy as np
 
 from bucketize.ir import Atom, Const
-from bucketize.onnx.node import Node, Unsupported, cast, converts, converts_directly, transposed
+from bucketize.onnx.node import (
+    Node,
+    Unsupported,
+    cast,
+    converts,
+    converts_directly,
+    holds,
+    transposed,
+)
 from bucketize.ops.elementwise.arithmetic import add, mul
 from bucketize.ops.linalg import det, matmul
 from bucketize.ops.rounding import FORMATS, PLAIN
@@ -37,15 +45,23 @@ def matrices(n: Node, x: Atom, y: Atom, product: Callable[[Atom, Atom], Atom]) -
 
 @converts("Gemm", since=7)
 def _gemm(n: Node) -> Atom:
-    """`alpha * a @ b + beta * c`."""
+    """`alpha * a @ b + beta * c`; of integers by fractions it is cut at the end."""
     for name, x in zip("AB", n.operands, strict=False):
         if len(x.type.shape) != 2:
             raise Unsupported(f"{name} is {x.type}, expected a matrix")
     a = _turned(n, n[0], n.attr("transA", 0))
     b = _turned(n, n[1], n.attr("transB", 0))
-    out = _scaled(n, _product(n, a, b), n.attr("alpha", 1.0))
-    beta, c = n.attr("beta", 1.0), n.optional(2)
-    return out if c is None or beta == 0 else n.emit(add, out, _scaled(n, c, beta))
+    alpha, beta, c, dtype = (
+        n.attr("alpha", 1.0),
+        n.attr("beta", 1.0),
+        n.optional(2),
+        n[0].type.dtype,
+    )
+    wider = dtype.name if holds(dtype, alpha, beta) else "float64"
+    out = _scaled(n, cast(n, _product(n, a, b), wider), alpha)
+    if c is not None and beta != 0:
+        out = n.emit(add, out, _scaled(n, cast(n, c, wider), beta))
+    return cast(n, out, dtype.name)
 
 
 def _turned(n: Node, x: Atom, turned: int) -> Atom:

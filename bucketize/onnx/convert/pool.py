@@ -18,7 +18,7 @@ from bucketize.onnx.convert.window import (
     window_of,
     windows_of,
 )
-from bucketize.onnx.node import Node, Unsupported, Untold, converts, vector
+from bucketize.onnx.node import Node, Unsupported, Untold, cast, converts, vector, wide
 from bucketize.ops.dim import from_dims
 from bucketize.ops.dyn.shape import dyn_pad
 from bucketize.ops.elementwise import arithmetic as e
@@ -41,7 +41,7 @@ def _lp_pool(n: Node) -> Atom:
     attrs: dict[str, Any] = {"kernel": kernel, "pads": window.pads}
     attrs |= {"strides": window.strides, "dilations": window.dilations}
     counts = pool_extents(n[0].type.shape[2:], ceil_mode=ceil_mode, **attrs)
-    x = covered(n, _powers(n, n[0], p), counts, window, 0)
+    x = covered(n, _powers(n, wide(n, n[0]), p), counts, window, 0)
     bare = WindowAttributes(
         window.kernel, window.strides, window.dilations, (0,) * len(window.pads)
     )
@@ -52,7 +52,7 @@ def _lp_pool(n: Node) -> Atom:
 @converts("GlobalLpPool")
 def _global_lp_pool(n: Node) -> Atom:
     p, axes = _norm(n), tuple(range(2, len(n[0].type.shape)))
-    return _root(n, n.emit(reduce_sum, _powers(n, n[0], p), axes=axes, keepdims=True), p)
+    return _root(n, n.emit(reduce_sum, _powers(n, wide(n, n[0]), p), axes=axes, keepdims=True), p)
 
 
 def _norm(n: Node) -> float:
@@ -70,9 +70,9 @@ def _powers(n: Node, x: Atom, p: float) -> Atom:
 
 
 def _root(n: Node, x: Atom, p: float) -> Atom:
-    if p == 2:
-        return n.emit(e.sqrt, x)
-    return x if p == 1 else n.emit(e.pow_, x, n.like(x, 1 / p))
+    if p != 1:
+        x = n.emit(e.sqrt, x) if p == 2 else n.emit(e.pow_, x, n.like(x, 1 / p))
+    return cast(n, x, n[0].type.dtype.name)
 
 
 @converts("MaxUnpool", since=9)

@@ -14,7 +14,7 @@ import numpy as np
 from bucketize.ir import Atom, Builder, Const, Function, Var
 from bucketize.onnx.convert.control import TRUE, extent_of, from_the_back, reverse
 from bucketize.onnx.convert.shape import iota
-from bucketize.onnx.node import Node, Unsupported, Untold, converts, cut
+from bucketize.onnx.node import Node, Unsupported, Untold, converts, cut, fitted
 from bucketize.op import Op
 from bucketize.ops import concat, gather, matmul, reshape, transpose, unsqueeze
 from bucketize.ops.dyn.shape import dyn_full
@@ -139,7 +139,8 @@ class _Layer:
         if not isinstance(hidden, int):
             raise Untold("hidden_size is not known")
         self.hidden = hidden
-        self.lengths = n.optional(4)
+        lengths = n.optional(4)
+        self.lengths = lengths and fitted(n, lengths, 0, self.x.type.shape[1])
 
     def emitter(self, out: Builder) -> Emitter:
         return Emitter(out, self.x.type.dtype)

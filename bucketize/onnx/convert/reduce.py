@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -9,7 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from bucketize.ir import Atom, Const
-from bucketize.onnx.convert.shape import extent, places, reshaped
+from bucketize.onnx.convert.shape import extent, places, reshaped, same_shape
 from bucketize.onnx.node import (
     Node,
     Unsupported,
@@ -17,8 +18,10 @@ from bucketize.onnx.node import (
     converts,
     converts_directly,
     cut,
+    fitted,
     native_dtype,
     vector,
+    wide,
 )
 from bucketize.op import Op
 from bucketize.ops import reduce as r
@@ -26,8 +29,12 @@ from bucketize.ops.dyn import axes as d
 from bucketize.ops.elementwise import arithmetic as e
 from bucketize.ops.rules import ENDLESS
 from bucketize.ops.shape import squeeze, unsqueeze
+from bucketize.types.number import kind_of
 
 Step: TypeAlias = Callable[[Node, Atom], Atom]
+Along: TypeAlias = Callable[..., Atom]
+"""Reduces along the axes of a node: op, tensor, and whether axes are kept if not as it says."""
+Reduction: TypeAlias = Callable[[Node, Atom, Along], Atom]
 
 # --- reductions ----------------------------------------------------------------------------------
 
@@ -44,20 +51,19 @@ def _each(op: Op) -> Step:
     return lambda n, x: n.emit(op, x)
 
 
-def _wide_exp(n: Node, x: Atom) -> Atom:
-    """In float64, as the standard has it: sums of numbers up to exp(709) stay finite."""
-    return n.emit(e.exp, cast(n, x, "float64"))
+def _floats(n: Node, x: Atom) -> Atom:
+    """What a root or a logarithm is taken of: of integers in float64, cut as a cast does."""
+    return wide(n, x) if kind_of(x.type.dtype) == "f" else cast(n, x, "float64")
 
 
-def _narrow_log(n: Node, x: Atom) -> Atom:
-    return cast(n, n.emit(e.log, x), n[0].type.dtype.name)
+def _as_given(op: Op) -> Step:
+    return lambda n, x: cast(n, n.emit(op, x), n[0].type.dtype.name)
 
 
 REDUCTIONS: dict[str, tuple[Step, Op, Step]] = {
     "ReduceL1": (_each(e.abs_), d.dyn_reduce_sum, _same),
-    "ReduceL2": (_square, d.dyn_reduce_sum, _each(e.sqrt)),
-    "ReduceLogSum": (_same, d.dyn_reduce_sum, _each(e.log)),
-    "ReduceLogSumExp": (_wide_exp, d.dyn_reduce_sum, _narrow_log),
+    "ReduceL2": (lambda n, x: _square(n, _floats(n, x)), d.dyn_reduce_sum, _as_given(e.sqrt)),
+    "ReduceLogSum": (_floats, d.dyn_reduce_sum, _as_given(e.log)),
     "ReduceMax": (_same, d.dyn_reduce_max, _same),
     "ReduceMean": (_same, d.dyn_reduce_mean, _same),
     "ReduceMin": (_same, d.dyn_reduce_min, _same),
@@ -67,13 +73,31 @@ REDUCTIONS: dict[str, tuple[Step, Op, Step]] = {
 }
 
 
-def _declare(op_type: str, before: Step, op: Op, after: Step) -> None:
+def _by_steps(before: Step, op: Op, after: Step) -> Reduction:
+    return lambda n, x, along: after(n, along(op, before(n, x)))
+
+
+def _log_sum_exp(n: Node, x: Atom, along: Along) -> Atom:
+    """With the greatest taken off before, and added after: exp of it would be infinite, or 0."""
+    x = _floats(n, x)
+    most = along(d.dyn_reduce_max, x, keepdims=True)
+    finite = n.emit(e.less, n.emit(e.abs_, most), n.like(most, math.inf))
+    most = n.emit(e.where, finite, most, n.like(most, 0))
+    total = along(d.dyn_reduce_sum, n.emit(e.exp, n.emit(e.sub, x, most)))
+    out = n.emit(e.add, n.emit(e.log, total), along(d.dyn_reduce_max, most))
+    return cast(n, out, n[0].type.dtype.name)
+
+
+def _declare(op_type: str, rule: Reduction) -> None:
     def reduce(n: Node, axes: Atom) -> Atom:
-        keepdims, noop = bool(n.attr("keepdims", 1)), bool(n.attr("noop_with_empty_axes", 0))
-        x = before(n, n[0])
-        if noop and axes.type.shape == (0,):
-            return after(n, x)
-        return after(n, n.emit_dynamic(op, x, axes, keepdims=keepdims, noop=noop))
+        keeps, noop = bool(n.attr("keepdims", 1)), bool(n.attr("noop_with_empty_axes", 0))
+
+        def along(op: Op, x: Atom, keepdims: bool = keeps) -> Atom:
+            if noop and axes.type.shape == (0,):
+                return x
+            return n.emit_dynamic(op, x, axes, keepdims=keepdims, noop=noop)
+
+        return rule(n, n[0], along)
 
     def with_operand(n: Node) -> Atom:
         count = None if n.attrs.get("keepdims", 1) else n.removed
@@ -83,8 +107,9 @@ def _declare(op_type: str, before: Step, op: Op, after: Step) -> None:
     converts(op_type, since)(with_operand)
 
 
-for _op_type, _rule in REDUCTIONS.items():
-    _declare(_op_type, *_rule)
+_declare("ReduceLogSumExp", _log_sum_exp)
+for _op_type, _steps in REDUCTIONS.items():
+    _declare(_op_type, _by_steps(*_steps))
 
 
 def _arg_extreme(op_type: str, op: Op) -> None:
@@ -133,27 +158,41 @@ def _hardmax(n: Node) -> Atom:
 @converts("LpNormalization")
 def _lp_norm(n: Node) -> Atom:
     """`x` over its norm along an axis; 0 where that is 0."""
-    x, axis, p = n[0], n.axis("axis", -1), n.attr("p", 2)
+    x, axis, p = wide(n, n[0]), n.axis("axis", -1), n.attr("p", 2)
     if p not in (1, 2):
         raise Unsupported(f"p is {p}, expected 1 or 2")
     size = n.emit(e.abs_, x) if p == 1 else _square(n, x)
     norm = n.emit(r.reduce_sum, size, axes=(axis,), keepdims=True)
     norm = norm if p == 1 else n.emit(e.sqrt, norm)
     none = n.emit(e.equal, norm, n.like(x, 0))
-    return n.emit(e.where, none, n.like(x, 0), n.emit(e.div, x, norm))
+    y = n.emit(e.where, none, n.like(x, 0), n.emit(e.div, x, norm))
+    return cast(n, y, n[0].type.dtype.name)
 
 
 @converts("LayerNormalization")
 def _layer_norm(n: Node) -> tuple[Atom, ...]:
     stash = native_dtype(n.attr("stash_type", TensorProto.FLOAT))
     axis, epsilon, x = n.axis("axis", -1), n.attr("epsilon", 1e-5), n[0]
-    bias = n.optional(2) or n.like(x, -0.0)  # of either zero the sum is that zero
-    y = n.emit(r.layer_norm, x, n[1], bias, axis=axis, epsilon=epsilon)
+    scale, bias = n[1], n.optional(2) or n.like(x, -0.0)  # of either zero the sum is that zero
+    if _is_along(x, scale, axis) and _is_along(x, bias, axis):
+        y = n.emit(r.layer_norm, x, scale, bias, axis=axis, epsilon=epsilon)
+    else:
+        y = n.emit(r.layer_norm, x, n.like(x, 1), n.like(x, -0.0), axis=axis, epsilon=epsilon)
+        y = n.emit(e.add, n.emit(e.mul, y, scale), bias)
+        if y.type.shape != x.type.shape:
+            y = same_shape(n, y, x)
     if n.outputs == 1:
         return (y,)
     axes = tuple(range(axis, len(x.type.shape)))
     mean, variance = _moments(n, cast(n, x, stash.name), axes, keepdims=True)
     return y, mean, n.emit(e.rsqrt, n.emit(e.add, variance, n.like(variance, epsilon)))
+
+
+def _is_along(x: Atom, scale: Atom, axis: int) -> bool:
+    """Whether it is certain how `scale` lies on the axes of `x` from `axis` on, and on no other."""
+    dims, own = x.type.shape, scale.type.shape
+    pairs = zip(reversed(dims), reversed(own), strict=False)
+    return len(own) <= len(dims) - axis and all(isinstance(k, int) or d == k for d, k in pairs)
 
 
 def _moments(n: Node, x: Atom, axes: tuple[int, ...], keepdims: bool) -> tuple[Atom, Atom]:
@@ -166,12 +205,13 @@ def _moments(n: Node, x: Atom, axes: tuple[int, ...], keepdims: bool) -> tuple[A
 
 @converts("RMSNormalization")
 def _rms_norm(n: Node) -> Atom:
-    n.attr("stash_type")
-    axis, epsilon, x = n.axis("axis", -1), n.attr("epsilon", 1e-5), n[0]
+    stash = native_dtype(n.attr("stash_type", TensorProto.FLOAT))
+    axis, epsilon, dtype = n.axis("axis", -1), n.attr("epsilon", 1e-5), n[0].type.dtype
+    x = cast(n, n[0], stash.name) if stash.itemsize > dtype.itemsize else n[0]
     axes = tuple(range(axis, len(x.type.shape)))
     mean = n.emit(r.reduce_mean, n.emit(e.mul, x, x), axes=axes, keepdims=True)
     scale = n.emit(e.rsqrt, n.emit(e.add, mean, n.like(x, epsilon)))
-    return n.emit(e.mul, n.emit(e.mul, x, scale), n[1])
+    return n.emit(e.mul, cast(n, n.emit(e.mul, x, scale), dtype.name), n[1])
 
 
 @converts("BatchNormalization", since=9)
@@ -254,6 +294,11 @@ def biased(n: Node, y: Atom, bias: Atom | None) -> Atom:
 
 
 def channelwise(n: Node, vector: Atom, x: Atom) -> Atom:
-    """A vector along axis 1 of `x`, shaped to broadcast with it."""
+    """A number for each channel, axis 1 of `x`, shaped to broadcast with it."""
+    if len(vector.type.shape) != 1:
+        raise Unsupported(f"{vector.type} for the channels of {x.type}, expected a vector")
+    channels = x.type.shape[1] if len(x.type.shape) > 1 else 1
+    if isinstance(channels, int) or not isinstance(vector.type.shape[0], int):  # it tells more
+        vector = fitted(n, vector, 0, channels)
     axes = tuple(range(1, len(x.type.shape) - 1))
     return n.emit(unsqueeze, vector, axes=axes) if axes else vector

@@ -14,12 +14,13 @@ from bucketize.onnx.node import (
     converts,
     converts_directly,
     cut,
+    fitted,
     native_dtype,
     short,
     transposed,
     vector,
 )
-from bucketize.op import MAX_BYTES, Array
+from bucketize.op import MAX_BYTES
 from bucketize.ops import shape as s
 from bucketize.ops.dim import from_dims
 from bucketize.ops.dyn import shape as dyn
@@ -200,7 +201,7 @@ def places(n: Node, x: Atom, axis: int) -> Atom:
     return n.emit(s.unsqueeze, row, axes=tuple(range(1, behind + 1))) if behind else row
 
 
-def same_shape(n: Node, y: Atom, x: Atom) -> Atom:
+def same_shape(n: Node, y: Atom, x: Atom) -> Var:
     """`y` under the shape of `x`, known or not."""
     dims = x.type.shape
     if not any(isinstance(d, AnyDim) for d in dims):
@@ -222,22 +223,14 @@ def _split(n: Node) -> tuple[Atom, ...]:
     if parts != n.outputs:
         raise Unsupported(f"num_outputs is {parts}, there are {n.outputs}")
     if n.optional(1):
-        sizes = n.vector(1, parts)
-        x = _of_known_extent(n, axis, sizes.value) if isinstance(sizes, Const) else n[0]
+        sizes, x = n.vector(1, parts), n[0]
+        if isinstance(sizes, Const) and not isinstance(size, int) and sizes.value.sum() >= 0:
+            x = fitted(n, x, axis, int(sizes.value.sum()))
         return tuple(n.emit_dynamic(dyn_split, x, sizes, axis=axis, part=i) for i in range(parts))
     if isinstance(size, AnyDim):
         return _split_evenly(n, axis, parts)
     each = (size + (parts - 1)) // parts
     return tuple(cut(n, n[0], axis, i * each, (i + 1) * each) for i in range(parts))
-
-
-def _of_known_extent(n: Node, axis: int, sizes: Array) -> Atom:
-    """The operand, of which a run checks that it has as many elements as its parts."""
-    dims, total = n[0].type.shape, int(sizes.sum())
-    long = (*dims[:axis], total, *dims[axis + 1 :])
-    if isinstance(dims[axis], int) or total < 0 or any(isinstance(d, AnyDim) for d in long):
-        return n[0]
-    return n.emit(s.reshape, n[0], newshape=long)
 
 
 def _split_evenly(n: Node, axis: int, parts: int) -> tuple[Atom, ...]:

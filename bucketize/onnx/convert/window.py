@@ -11,7 +11,7 @@ import numpy as np
 
 from bucketize.ir import Atom, Const
 from bucketize.onnx.convert.shape import reshaped, same_shape
-from bucketize.onnx.node import Node, Unsupported, Untold, converts
+from bucketize.onnx.node import Node, Unsupported, Untold, cast, converts, wide
 from bucketize.op import Op
 from bucketize.ops.dim import from_dims
 from bucketize.ops.elementwise import arithmetic as e
@@ -104,7 +104,7 @@ def _average_pool(n: Node) -> Atom:
 def _local_response(n: Node) -> Atom:
     """Each element by a power of the mean of the squares of its neighbours' among the channels."""
     alpha, beta = n.attr("alpha", 1e-4), n.attr("beta", 0.75)
-    bias, size, x = n.attr("bias", 1.0), n.attr("size"), n[0]
+    bias, size, x = n.attr("bias", 1.0), n.attr("size"), wide(n, n[0])
     if size < 1:
         raise Unsupported(f"size is {size}")
     if len(x.type.shape) < 2:
@@ -115,7 +115,7 @@ def _local_response(n: Node) -> Atom:
     mean = n.emit(avg_pool2d, rows, kernel=(size, 1), pads=pads, count_include_pad=True)
     scaled = n.emit(e.add, n.emit(e.mul, mean, n.like(x, alpha)), n.like(x, bias))
     power = n.emit(e.pow_, same_shape(n, scaled, x), n.like(x, beta))
-    return n.emit(e.div, x, power)
+    return cast(n, n.emit(e.div, x, power), n[0].type.dtype.name)
 
 
 def _global(op_type: str, op: Op) -> None:

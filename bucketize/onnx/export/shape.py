@@ -6,6 +6,7 @@ from bucketize.onnx.export.rule import ExportSite, exports, exports_directly
 from bucketize.onnx.node import Unsupported
 from bucketize.op import Op
 from bucketize.ops import shape as sh
+from bucketize.ops.dim import fill_number
 from bucketize.ops.dyn import shape as dyn
 from bucketize.ops.dyn.axes import dyn_squeeze, dyn_unsqueeze
 from bucketize.ops.rules import at_least
@@ -89,4 +90,5 @@ def _padded(s: ExportSite, pads: str, *axes: str) -> str:
     mode = s.attr("mode")
     if mode == "symmetric":
         raise Unsupported("ONNX Pad has no mode symmetric")
-    return s.node("Pad", s[0], pads, s.constant(s.attr("value")), *axes, mode=mode)
+    value = s.constant(fill_number(s.attr("value"), s.dtype))
+    return s.node("Pad", s[0], pads, value, *axes, mode=mode)
