@@ -144,8 +144,7 @@ def _bars(axes: Axes, of: pd.DataFrame) -> None:
     names = [_with_cost(row) for row in of.to_dict("records")]
     middle, low, high, _ = of[SLOWDOWN].to_numpy(float).T
     words = map(verdict, *of[INTERVAL].to_numpy(float).T)
-    colours = [FIRST, *(COLOURS.get(word, SAME) for word in words)]
-    del colours[1]  # that of the first beside itself
+    colours = [FIRST, *(COLOURS.get(word, SAME) for word in [*words][1:])]
     bars = [middle - low, high - middle]
     axes.barh(names, middle, color=colours, xerr=bars, error_kw={"capsize": 4, "linewidth": 1})
     for i, (ratio, end) in enumerate(zip(middle, high, strict=True)):

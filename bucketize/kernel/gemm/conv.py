@@ -148,7 +148,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         tall=dims["tall"],
         across=out_width,
         down=out_height,
-        spans=groups * ceil_div(number, dims["group"]),
+        spans=groups * number,
         windows={f.a: reads(workload)},
     )
     return replace(launch, lines=lines)

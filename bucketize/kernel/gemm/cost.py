@@ -109,7 +109,7 @@ def seconds(p: Product, k: Knobs, c: ProductConstants, target: Target) -> Floats
     depth = p.depth / passes  # of a pass
     part = depth * width * FLOAT_BYTES  # of B in a pass
     fitting = np.clip(FILL * target.registers // (rows * nv), 1, most_abreast(p, target))
-    group = np.where((tiles == 1) & (rows <= LOW), fitting, 1)
+    group = np.where((tiles == 1) & (rows <= LOW) & (panels >= fitting), fitting, 1)
 
     def step(height: Floats) -> Floats:
         """Cycles of a step of the reduction, for each of the panels that a tile covers."""

@@ -7,6 +7,7 @@ parallel axis counts (batch entry, panel, tile), the last one fastest.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from llvmlite import ir
@@ -55,8 +56,7 @@ class _ProductLoops:
 
     def write(self) -> None:
         w, d = self.w, self.d
-        tiles, panels, group = d["tiles"], d["panels"], d.get("group", 1)
-        groups = w.ceildiv(panels, group) if self.form.abreast else panels
+        tiles, panels = d["tiles"], d["panels"]
         begin, end = self.block.word("begin"), self.block.word("end")
         if self.form.padded:
             self.put_zeros()
@@ -64,11 +64,29 @@ class _ProductLoops:
         def outer(o: ir.Value, _: Values) -> None:
             lo = w.greatest(w.sub(begin, w.mul(o, tiles)), 0)
             hi = w.least(w.sub(end, w.mul(o, tiles)), tiles)
-            entry = w.div(o, groups)
-            bases, first = self.bases(entry), w.sub(o, w.mul(entry, groups))
-            self.panels(bases, first, group, lo, hi)
+            entry = w.div(o, panels)
+            self.panel(self.bases(entry), w.sub(o, w.mul(entry, panels)), lo, hi)
 
-        w.loop(w.div(begin, tiles), w.ceildiv(end, tiles), outer)
+        first, last = w.div(begin, tiles), w.ceildiv(end, tiles)
+        if self.form.abreast:
+            self.in_groups(first, last, outer)
+        else:
+            w.loop(first, last, outer)
+
+    def in_groups(self, first: Size, last: Size, outer: Callable[[ir.Value, Values], None]) -> None:
+        """Panels first..last in groups, as far as there are whole ones, and those that are left."""
+        w, group, count = self.w, self.d["group"], self.w.sub(last, first)
+        whole = w.div(count, group)
+        spared = w.mul(whole, w.sub(group, 1))  # panels that another one's tiles cover
+
+        def unit(k: ir.Value, _: Values) -> None:
+            inside = w.compare(k, "<", whole)
+            wide = w.builder.and_(inside, w.compare(group, ">", 1))
+            self.frame.put("wide", w.mul(w.builder.zext(wide, WORD), self.form.mr))
+            place = w.builder.select(inside, w.word(w.mul(k, group)), w.word(w.add(k, spared)))
+            outer(w.word(w.add(first, place)), [])
+
+        w.loop(0, w.sub(count, spared), unit)
 
     def put_zeros(self) -> None:
         """Tell tiles where the channels of a pad are read."""
@@ -231,19 +249,6 @@ class _ProductLoops:
         w.loop(0, self.d["depth"], row)
         self.frame.put("b", copy)
         self.frame.put("b_step", form.width * FLOAT_BYTES)
-
-    def panels(self, bases: Bases, place: Size, group: Size, lo: Size, hi: Size) -> None:
-        """Tiles lo..hi of a group of panels, side by side where it is whole."""
-        if not self.form.abreast:
-            self.panel(bases, place, lo, hi)
-            return
-        w, first = self.w, self.w.mul(place, group)
-        end = w.least(w.add(first, group), self.d["panels"])
-        whole = w.compare(w.sub(end, first), "==", group)
-        step = w.builder.select(whole, w.word(group), w.word(1))
-        wide = w.builder.zext(w.compare(step, ">", 1), WORD)
-        self.frame.put("wide", w.mul(wide, self.form.mr))
-        w.loop(first, end, lambda panel, _: self.panel(bases, panel, lo, hi), step=step)
 
     def panel(self, bases: Bases, panel: Size, lo: Size, hi: Size) -> None:
         """Tiles lo..hi of a panel, or of several from it on, in passes over their depth."""

@@ -100,8 +100,8 @@ def finish_launch(
     """The launch of a product of so many rows; levels are given from the outermost."""
     entries = product(size for size, _ in levels)
     dims["levels"] = len(levels)
-    dims["group"] = form.group(rows) if form.abreast else 1
-    extent = entries * dims["tiles"] * ceil_div(dims["panels"], dims["group"]) * positive(rows)
+    dims["group"] = form.group(rows) if form.abreast and entries == 1 else 1
+    extent = entries * dims["tiles"] * dims["panels"] * positive(rows)
     words = (*(dims[name] for name in form.dims), *table(levels))
     return Launch(words, extent, workspace=kept_bytes(form) + workspace)
 
