@@ -12,11 +12,11 @@ from onnx import helper
 from bucketize.ir import Atom, Builder, Const, Var
 from bucketize.op import MAX_VALUE, Op
 from bucketize.ops.dyn.operand import is_unknown
-from bucketize.ops.dyn.shape import dyn_with_rank
+from bucketize.ops.dyn.shape import dyn_reshape, dyn_with_rank
 from bucketize.ops.elementwise.activation import clip
 from bucketize.ops.elementwise.arithmetic import cast as cast_op
 from bucketize.ops.rules import limits
-from bucketize.ops.shape import reshape, strided_slice, transpose
+from bucketize.ops.shape import concat, reshape, shape_of, strided_slice, transpose
 from bucketize.types import Dim, Shape, meet
 from bucketize.types.number import WIDER, DType, greatest_float, kind_of
 
@@ -206,15 +206,26 @@ def ranked(out: Builder, x: Atom, rank: int) -> Var:
     return out.emit(dyn_with_rank, x, rank=rank)
 
 
-def fitted(n: Node, x: Atom, axis: int, extent: Dim) -> Atom:
-    """`x` of this extent along an axis: what types do not tell, a run checks."""
+def fitted(n: Node, x: Atom, axis: int, other: Atom | int, along: int = 0) -> Atom:
+    """`x` with the extent along an axis that another has: what types do not tell, a run checks."""
     dims = x.type.shape
     if axis >= len(dims):
         raise Unsupported(f"{x.type} has no axis {axis}")
+    extent = other if isinstance(other, int) else other.type.shape[along]
     whole = (*dims[:axis], extent, *dims[axis + 1 :])
-    if meet(extent, dims[axis]) == dims[axis] == extent or any(map(is_unknown, whole)):
+    same = meet(extent, dims[axis]) == dims[axis] == extent and not is_unknown(extent)
+    if same or (x is other and axis == along):
         return x
-    return n.emit(reshape, x, newshape=whole)
+    if not is_unknown(whole):
+        return n.emit(reshape, x, newshape=whole)
+    own = n.emit(shape_of, x)
+    count = (
+        vector(other)
+        if isinstance(other, int)
+        else cut(n, n.emit(shape_of, other), 0, along, along + 1)
+    )
+    parts = (cut(n, own, 0, 0, axis), count, cut(n, own, 0, axis + 1, len(dims)))
+    return n.emit(dyn_reshape, x, n.emit(concat, *parts, axis=0), allow_zero=True)
 
 
 def cut(out: Node | Builder, x: Atom, axis: int, begin: Dim, end: Dim, step: int = 1) -> Var:

@@ -20,7 +20,10 @@ def ones(*shape: int, dtype: Any = np.float32) -> Array:
 
 
 OTHER = "(float[N, C, H] x, float[D] s, float[D] b) => (y) "
+CONSTANT = "(float[N, C, H] x) => (y) <float[2] c = {1, 2}> "
 SCANNED = "(float[N] a, float[M] b) => (y) { y = Scan<num_scan_inputs = 2, body = "
+COUNTED = "(float[N] x, float[M] z) => (y) { i = NonZero(x) j = NonZero(z) "
+ROWS = "<num_scan_inputs = 2, body = g (int64[1] p, int64[1] q) => (int64[1] r) { r = Add(p, q) }>"
 SUM = "g (float p, float q) => (float r) { r = Add(p, q) }>(a, b) }"
 LAYER = "(float[T, B, 3] x, float[1, 2, 3] w, float[1, 2, 2] r, int32[L] n) => (y) "
 CASES: dict[str, tuple[str, list[Array], list[Array]]] = {
@@ -39,6 +42,16 @@ CASES: dict[str, tuple[str, list[Array], list[Array]]] = {
         [ones(2, 1, 4), ones(1), ones(1)],
         [ones(2, 1, 4), ones(5), ones(5)],
     ),
+    "instances by constants": (
+        CONSTANT + "{ y = InstanceNormalization(x, c, c) }",
+        [ones(2, 2, 4)],
+        [ones(2, 1, 4)],
+    ),
+    "batch by constants": (
+        CONSTANT + "{ y = BatchNormalization(x, c, c, c, c) }",
+        [ones(2, 2, 4)],
+        [ones(2, 1, 4)],
+    ),
     "lengths": (
         LAYER + "{ y, z = RNN<hidden_size = 2>(x, w, r, , n) }",
         [ones(2, 1, 3), ones(1, 2, 3), ones(1, 2, 2), ones(1, dtype="i4")],
@@ -56,6 +69,16 @@ CASES: dict[str, tuple[str, list[Array], list[Array]]] = {
     ),
     "scan, the first shorter": (SCANNED + SUM, [ones(3), ones(3)], [ones(2), ones(4)]),
     "scan, the first longer": (SCANNED + SUM, [ones(3), ones(3)], [ones(4), ones(2)]),
+    "scan of as many as values say": (
+        COUNTED + "p = Transpose(i) q = Transpose(j) y = Scan" + ROWS + "(p, q) }",
+        [ones(3), ones(3)],
+        [ones(2), ones(4)],
+    ),
+    "scan of as many as values say, the first longer": (
+        COUNTED + "p = Transpose(i) q = Transpose(j) y = Scan" + ROWS + "(p, q) }",
+        [ones(3), ones(3)],
+        [ones(4), ones(1)],
+    ),
 }
 
 
@@ -73,7 +96,7 @@ def test_extents_that_differ_are_refused(name: str) -> None:
         np.testing.assert_allclose(run(*right)[0], want, rtol=1e-6)
         with pytest.raises(TypeRelError, match=r"has \d+ elements?, not \d"):
             run(*wrong)
-    with pytest.raises(Exception, match=r"(?i)shape|size|length"):
+    with pytest.raises(Exception, match=r"(?i)shape|size|length|dimension"):
         run_ort(model, dict(zip(names, wrong, strict=True)))
 
 

@@ -68,9 +68,8 @@ def _scan_batch(n: Node) -> tuple[Atom, ...]:
     backward, graph = _several(n, "directions", count), n.attr("body")
     if len(operands[-1].type.shape) < 2:
         raise Unsupported(f"rows of {operands[-1].type}, which must have rank 2 or more")
-    dims = operands[-1].type.shape
-    operands = tuple(fitted(n, x, 0, dims[0]) for x in operands)
-    long = (fitted(n, x, 1, dims[1]) for x in operands[-count:])
+    operands = tuple(fitted(n, x, 0, operands[-1], 0) for x in operands)
+    long = (fitted(n, x, 1, operands[-1], 1) for x in operands[-count:])
     operands = (*operands[:-count], *long)
     batch, most = (extent_of(n.builder, operands[-1], axis) for axis in (0, 1))
 
@@ -104,8 +103,7 @@ def _scan(n: Node) -> tuple[Atom, ...]:
     states, rows = n.operands[:-count], n.operands[-count:]
     axes = _axes(n, "scan_input_axes", rows)
     backward = _several(n, "scan_input_directions", count)
-    extent = rows[0].type.shape[axes[0]]
-    rows = tuple(fitted(n, x, axis, extent) for x, axis in zip(rows, axes, strict=True))
+    rows = tuple(fitted(n, x, axis, rows[0], axes[0]) for x, axis in zip(rows, axes, strict=True))
     trips = extent_of(n.builder, rows[0], axes[0])
     step = _step(n, rows, axes, backward, trips, _body(n))
     results = n.builder.loop(trips, TRUE, states, step)

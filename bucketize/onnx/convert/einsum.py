@@ -117,7 +117,7 @@ def _diagonal(n: Node, t: Labelled) -> Labelled:
         if t.letters.count(c) > 1:
             i, j = t.letters.index(c), t.letters.rindex(c)
             rest = tuple(k for k in range(len(t.letters)) if k not in (i, j))
-            x = fitted(n, t.x, j, t.x.type.shape[i])
+            x = fitted(n, t.x, j, t.x, i)
             x = n.emit(s.transpose, x, axes=(*rest, i, j))
             row, column = (places(n, x, len(rest) + k) for k in (0, 1))
             here = n.emit(e.equal, row, column)

@@ -229,15 +229,17 @@ def _qlinear_conv(n: Node) -> Atom:
     x, x_scale, x_zero, w, w_scale, w_zero, scale, zero = (n[i] for i in range(8))
     sums, bias = _convolved(n, x, w, x_zero, w_zero), n.optional(8)
     if bias is not None:
-        sums = n.emit(e.add, sums, channelwise(n, bias, sums))
+        sums = n.emit(e.add, *channelwise(n, sums, bias))
     x_scale, scale, moved = (_columns(n, p) for p in (x_scale, scale, zero))
-    factors = _factors(n, x_scale, _unit(n, w_scale, sums), scale)
+    sums, unit = _unit(n, sums, w_scale)
+    factors = _factors(n, x_scale, unit, scale)
     return _rounded(n, _scaled(n, sums, factors), moved, zero.type.dtype)
 
 
-def _unit(n: Node, scale: Atom, sums: Atom) -> Atom:
-    """One scale for all weights, or one for each filter, beside the sums."""
-    return _columns(n, scale) if scale.type.shape in ONE else channelwise(n, scale, sums)
+def _unit(n: Node, sums: Atom, scale: Atom) -> tuple[Atom, Atom]:
+    """The sums, and one scale for all weights, or one for each filter, beside them."""
+    one = scale.type.shape in ONE
+    return (sums, _columns(n, scale)) if one else channelwise(n, sums, scale)
 
 
 def scaled_conv(n: Node) -> Atom | None:
@@ -258,8 +260,8 @@ def scaled_conv(n: Node) -> Atom | None:
     if sums is None:
         return None
     n.attrs.clear()
-    unit = n.emit(e.mul, _columns(n, x.scale), _unit(n, w.scale, sums))
-    return _scaled(n, sums, unit)
+    sums, unit = _unit(n, sums, w.scale)
+    return _scaled(n, sums, n.emit(e.mul, _columns(n, x.scale), unit))
 
 
 def _convolved(n: Node, x: Atom, w: Atom, x_zero: Atom | None, w_zero: Atom | None) -> Atom:

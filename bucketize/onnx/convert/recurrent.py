@@ -140,7 +140,7 @@ class _Layer:
             raise Untold("hidden_size is not known")
         self.hidden = hidden
         lengths = n.optional(4)
-        self.lengths = lengths and fitted(n, lengths, 0, self.x.type.shape[1])
+        self.lengths = lengths and fitted(n, lengths, 0, self.x, 1)
 
     def emitter(self, out: Builder) -> Emitter:
         return Emitter(out, self.x.type.dtype)

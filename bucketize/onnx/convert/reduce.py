@@ -252,7 +252,7 @@ def _by_channel(n: Node, mean: Atom, variance: Atom) -> Atom:
     spread = n.emit(e.add, variance, n.like(variance, n.attr("epsilon", 1e-5)))
     factor = n.emit(e.div, n[1], n.emit(e.sqrt, spread))
     if n[0].type.dtype == np.float16:
-        centred = n.emit(e.sub, n[0], channelwise(n, mean, n[0]))
+        centred = n.emit(e.sub, *channelwise(n, n[0], mean))
         return _per_channel(n, centred, factor, n[2])
     shift = n.emit(e.sub, n[2], n.emit(e.mul, mean, factor))
     return _per_channel(n, n[0], factor, shift)
@@ -284,21 +284,28 @@ def _group_norm(n: Node) -> Atom:
 
 def _per_channel(n: Node, x: Atom, factor: Atom, shift: Atom) -> Atom:
     """`x * factor + shift`, where these are vectors along axis 1."""
-    factor, shift = channelwise(n, factor, x), channelwise(n, shift, x)
-    return n.emit(e.add, n.emit(e.mul, x, factor), shift)
+    y = n.emit(e.mul, *channelwise(n, x, factor))
+    return n.emit(e.add, *channelwise(n, y, shift))
 
 
 def biased(n: Node, y: Atom, bias: Atom | None) -> Atom:
     """`y` and a number for each channel, if there are such."""
-    return y if bias is None else n.emit(e.add, y, channelwise(n, bias, y))
+    return y if bias is None else n.emit(e.add, *channelwise(n, y, bias))
 
 
-def channelwise(n: Node, vector: Atom, x: Atom) -> Atom:
-    """A number for each channel, axis 1 of `x`, shaped to broadcast with it."""
+def channelwise(n: Node, x: Atom, vector: Atom) -> tuple[Atom, Atom]:
+    """`x` and a number for each channel, its axis 1, of which it has as many, shaped to broadcast.
+
+    Of the two the one that types tell less of is fitted to the other.
+    """
     if len(vector.type.shape) != 1:
         raise Unsupported(f"{vector.type} for the channels of {x.type}, expected a vector")
-    channels = x.type.shape[1] if len(x.type.shape) > 1 else 1
-    if isinstance(channels, int) or not isinstance(vector.type.shape[0], int):  # it tells more
-        vector = fitted(n, vector, 0, channels)
-    axes = tuple(range(1, len(x.type.shape) - 1))
-    return n.emit(unsqueeze, vector, axes=axes) if axes else vector
+    rank, count = len(x.type.shape), vector.type.shape[0]
+    if rank < 2:
+        return x, fitted(n, vector, 0, 1)
+    if isinstance(count, int) and not isinstance(x.type.shape[1], int):
+        x = fitted(n, x, 1, count)
+    else:
+        vector = fitted(n, vector, 0, x, 1)
+    axes = tuple(range(1, rank - 1))
+    return x, n.emit(unsqueeze, vector, axes=axes) if axes else vector
