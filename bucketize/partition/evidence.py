@@ -42,6 +42,8 @@ class Place:
     """The logarithm of the workload's."""
     default: float
     """The logarithm of the default's seconds by those of its model."""
+    key: Hashable
+    """The default's."""
     tried: Mapping[Hashable, tuple[Implementation, float]]
     """By its key an implementation, and the logarithm of its latency by the default's, less that of
     the models."""
@@ -96,7 +98,9 @@ class Evidence:
         logs = np.array(
             [[p.tried[key][1] if key in p.tried else np.nan for key in points] for p in places]
         )
-        logs = _denoised(logs)[:, : len(each)] + np.array([p.default for p in places])[:, None]
+        itself = np.array([[key == p.key for key in points] for p in places])  # no trial: exactly 0
+        logs = np.where(itself, 0, _denoised(np.where(itself, np.nan, logs)))[:, : len(each)]
+        logs = logs + np.array([p.default for p in places])[:, None]
         at = np.log(np.maximum(sizes, 1))
         return np.asarray(taken * np.exp(_between([p.size for p in places], logs, at)))
 
@@ -132,7 +136,7 @@ class Evidence:
                 tried[one.key] = one, beyond
         size = math.log(max(evaluate(workload.size, sizes), 1))
         quiet = math.log(min(map(_baseline, trials)))
-        return Place(size, quiet - base, {**tried, default.key: (default, 0.0)})
+        return Place(size, quiet - base, default.key, {**tried, default.key: (default, 0.0)})
 
     def _legal(self, workload: Workload, one: Implementation | None) -> Implementation | None:
         """An implementation with all its knobs; None where it is not legal, or has no model."""
@@ -163,21 +167,31 @@ def _ratio(trial: Trial) -> float:
 def _denoised(logs: Floats) -> Floats:
     """What is expected of implementations where logarithms were measured: rows are places.
 
-    An implementation is apart from the others everywhere, and at one place from what it is
-    elsewhere. Both are shrunk by what noise makes of them, and how much that is follows from how
-    far apart all are (Efron and Morris, 1973); NaN is what was not measured.
+    All of a place share how far the default's model is wrong there: their mean, which is kept. From
+    it an implementation is apart everywhere, and at one place from what it is elsewhere. Both are
+    shrunk by what noise makes of them, and how much that is follows from how far apart all are
+    (Efron and Morris, 1973); NaN is what was not measured.
     """
+    if not np.isfinite(logs).any():
+        return np.zeros(logs.shape)
+    shared = _means(logs, axis=1)[:, None]
+    logs = logs - shared
     count = np.isfinite(logs).sum(axis=0)
-    tried = logs[:, count > 0]
-    own, count = np.nanmean(tried, axis=0), count[count > 0]
-    local = _variance(LOCAL, np.nansum((tried - own) ** 2), NOISE**2, (count - 1).sum())
+    own, tried, count = _means(logs, axis=0), count > 0, count[count > 0]
+    free = (count - 1).sum() - (np.isfinite(logs).any(axis=1).sum() - 1)  # of means by row, too
+    local = _variance(LOCAL, np.nansum((logs - own) ** 2), NOISE**2, max(free, 0))
     error = (local + NOISE**2) / count
-    mean = own.mean()
-    apart = _variance(SPREAD, ((own - mean) ** 2).sum(), error.mean(), len(own) - 1)
-    whole = np.full(logs.shape[1], mean)
-    whole[np.isfinite(logs).any(axis=0)] += apart / (apart + error) * (own - mean)
-    beyond = local / (local + NOISE**2) * np.nan_to_num(logs - whole)
-    return np.asarray(whole + beyond)
+    apart = own[tried] - own[tried].mean()
+    between = _variance(SPREAD, (apart**2).sum(), error.mean(), len(apart) - 1)
+    own[tried] -= error / (between + error) * apart
+    return shared + own + local / (local + NOISE**2) * np.nan_to_num(logs - own)
+
+
+def _means(logs: Floats, axis: int) -> Floats:
+    """Means of what was measured; where nothing was, the mean of the others."""
+    count = np.isfinite(logs).sum(axis=axis)
+    means = np.nansum(logs, axis=axis) / np.maximum(count, 1)
+    return np.asarray(np.where(count > 0, means, means[count > 0].mean()))
 
 
 def _variance(assumed: float, squares: float, noise: float, free: int) -> float:

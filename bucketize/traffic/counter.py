@@ -226,7 +226,7 @@ class TrafficCounter:
                     rounded = self._rounded(key)
                     counts[rounded] = counts.get(rounded, 0) + requests
         if step > 1:
-            warn(f"more than {MOST_SIZES} sizes came: they are rounded up to multiples of {step}")
+            warn(f"more than {MOST_SIZES} sizes came: they are rounded up, {step} of them to one")
         if not counts or not self.symbols:
             return None
         rows = np.array([*counts])

@@ -186,6 +186,28 @@ def test_the_least_of_what_is_noisy_is_no_less_than_the_truth(seed: int) -> None
     assert np.isfinite(_denoised(noise)).all()
 
 
+@pytest.mark.parametrize("varies", [0.0, 0.05, 0.15])
+def test_a_default_that_is_wrong_by_size_is_no_difference_between_others(varies: float) -> None:
+    random, below = np.random.default_rng(0), []
+    for _ in range(50):
+        shared = random.normal(0, varies, (6, 1))
+        noise = random.normal(0, NOISE, (6, 11))
+        below.append((_denoised(shared + noise) - shared).min(axis=1).mean())
+    assert -0.03 < np.mean(below) < 0  # of noise alone -0.063
+
+
+@pytest.mark.parametrize("sizes", [(4,), (4, 16, 64)])
+def test_the_default_is_what_it_was_measured(sizes: tuple[int, ...]) -> None:
+    """It is no noisy trial beside itself, however far from it all others are."""
+    workload, default, _ = first()
+    others = [i for i in some_kernels(workload, 32) if i.key != default.key]
+    its = evidence(trial(workload, i, n, 1.5, default) for n in sizes for i in others)
+    taken = np.ones((len(sizes), 1 + len(others)))
+    got = its.corrected(workload, [default, *others], np.array(sizes, float), taken)
+    assert got[:, 0] == pytest.approx(1)
+    assert got[:, 1:] == pytest.approx(1.5)
+
+
 SIZES = (32, 36, 40, 52, 58, 64)
 """Models rank kernels about the same way at all of them."""
 

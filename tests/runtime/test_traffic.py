@@ -219,7 +219,7 @@ def test_memory_is_bounded_and_requests_are_exact() -> None:
         tally.cell({"N": size}, "main").requests += 1
         if size % REMEMBERED == 0:
             tally.forget_cells()
-    with pytest.warns(BucketizeWarning, match="rounded up to multiples of 4"):
+    with pytest.warns(BucketizeWarning, match="rounded up, 4 of them to one"):
         traffic = counter.snapshot()
     assert traffic is not None
     assert traffic.total == 200_000
@@ -232,7 +232,7 @@ def test_rounded_sizes_are_sizes_of_the_model(monkeypatch: pytest.MonkeyPatch) -
     counter = TrafficCounter(("N", "S"), {"N": (3, 99), "S": (1, None)})
     came = [({"N": 3 * n, "S": 5}, "main", 1e-3) for n in range(1, 34)]
     counter.count(came, {})
-    with pytest.warns(BucketizeWarning, match="rounded up to multiples of 8"):
+    with pytest.warns(BucketizeWarning, match="rounded up, 8 of them to one"):
         traffic = counter.snapshot()
     assert traffic is not None
     assert traffic.histogram("N") == {24: 8, 48: 8, 72: 8, 96: 8, 99: 1}
