@@ -360,6 +360,23 @@ def test_low_tiles_cover_several_panels(rows: int, weights: str) -> None:
         assert all(np.array_equal(alike[0], other) for other in alike)
 
 
+@pytest.mark.parametrize("rows", [1, 3, 5, 32, 96])
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_launch_of_rows_that_are_known_has_the_words_of_any_rows(rows: int, packed: bool) -> None:
+    """A trial launches at its own sizes what was compiled for a bucket of them."""
+    target, constant = host(), (1,) if packed else ()
+    shapes, words = ((rows, 33), (33, 70), (rows, 70)), []
+    any_rows, these = (
+        Case(matmul.TEMPLATE, product, ((first, 33), (33, 70)), (), constant).workload()
+        for first in (N, rows)
+    )
+    schedule = matmul.TEMPLATE.default(any_rows, target)
+    for load in (any_rows, these):
+        launch = launch_at(matmul.TEMPLATE, load, schedule, shapes, {"N": rows}, target)
+        words.append((launch.dims, launch.extent))
+    assert words[0] == words[1]
+
+
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: f"lanes{t.lanes}")
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_pads_times_what_is_not_finite_are_no_numbers(target: Target, value: float) -> None:

@@ -133,12 +133,11 @@ def form(
     a, b = _places(workload)
     tile = Tile.of(schedule)
     most = tile.mr
-    least = max(most - 1, 1) if isinstance(rows, int) and balances(rows, most) else 1
     arm = target.processor.vectors == NEON  # nobody has measured what several panels bring there
     return TileForm(
         **asdict(tile),
         lanes=target.lanes,
-        least=least,
+        least=max(most - 1, 1) if isinstance(rows, int) and balances(rows, most) else 1,
         inputs=len(workload.body.params),
         a=a,
         b=b,
@@ -149,7 +148,7 @@ def form(
         pairs=elements(workload) == PAIR,
         in_order=target.in_order,
         streams=packed and not image and target.speed.prefetch > 1,
-        abreast=int(FILL * target.registers) if packed and not (image or arm or least > 1) else 0,
+        abreast=int(FILL * target.registers) if packed and not (image or arm) else 0,
     )
 
 
