@@ -25,6 +25,7 @@ from bucketize.ops import shape as s
 from bucketize.ops.dim import from_dims
 from bucketize.ops.dyn import shape as dyn
 from bucketize.ops.dyn.axes import dyn_split, dyn_squeeze, dyn_unsqueeze
+from bucketize.ops.dyn.operand import is_unknown
 from bucketize.ops.elementwise import arithmetic as e
 from bucketize.ops.index import gather
 from bucketize.ops.reduce import reduce_prod
@@ -224,8 +225,9 @@ def _split(n: Node) -> tuple[Atom, ...]:
         raise Unsupported(f"num_outputs is {parts}, there are {n.outputs}")
     if n.optional(1):
         sizes, x = n.vector(1, parts), n[0]
-        if isinstance(sizes, Const) and not isinstance(size, int) and sizes.value.sum() >= 0:
-            x = fitted(n, x, axis, int(sizes.value.sum()))
+        has_extents = x.type.is_tensor and not is_unknown(x.type.shape)  # else the op checks
+        if isinstance(sizes, Const) and has_extents and not isinstance(size, int):
+            x = fitted(n, x, axis, int(sizes.value.sum())) if sizes.value.sum() >= 0 else x
         return tuple(n.emit_dynamic(dyn_split, x, sizes, axis=axis, part=i) for i in range(parts))
     if isinstance(size, AnyDim):
         return _split_evenly(n, axis, parts)
