@@ -24,11 +24,11 @@ from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
 from bucketize.program.decide import completed
 from bucketize.tune.samples import kernel_seconds, without_clock
-from bucketize.tune.surrogate import DOUBT, NOISE, SPREAD
+from bucketize.tune.surrogate import DOUBT, NEIGHBOUR, NOISE, SPREAD
 from bucketize.types import evaluate
 
-LOCAL = 0.05
-"""How far log latencies are from models at one size alone, as the tuner's NEIGHBOUR has it."""
+LOCAL = NEIGHBOUR * SPREAD
+"""How far log latencies are from models at one size alone, as the tuner has it."""
 
 Beside: TypeAlias = tuple[str, float | None, str]
 """Where trials compare: their shape, how cold weights were, and the default beside them."""

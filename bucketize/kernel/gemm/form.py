@@ -111,7 +111,7 @@ class TileForm(Tile):
         names = ["b", "c", "columns", "units", "skip", "first", "last", "partial"]
         names += ["ahead", "lines"] if self.packed else ["b_step"]
         names += ["alone"] if self.streams else []
-        names += ["wide"] if self.abreast else []
+        names += ["kind"] if self.abreast else []
         names += ["head"] if self.head else []
         operands = (f"e{i}" for i in range(len(self.epilogue.operands)))
         tables = ("row", "y", "x") if self.padded else ("row",)

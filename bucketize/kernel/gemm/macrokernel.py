@@ -81,8 +81,9 @@ class _ProductLoops:
 
         def unit(k: ir.Value, _: Values) -> None:
             inside = w.compare(k, "<", whole)
-            wide = w.builder.and_(inside, w.compare(group, ">", 1))
-            self.frame.put("wide", w.mul(w.builder.zext(wide, WORD), self.form.mr))
+            kind = w.builder.select(inside, w.word(self.tiles.wide), w.word(self.tiles.single))
+            of_group = w.compare(group, ">", 1)
+            self.frame.put("kind", w.builder.select(of_group, kind, w.word(0)))
             place = w.builder.select(inside, w.word(w.mul(k, group)), w.word(w.add(k, spared)))
             outer(w.word(w.add(first, place)), [])
 
@@ -316,8 +317,8 @@ class _ProductLoops:
                 alone = put_ahead(w, self.frame, b, bytes_, before, tiles)
                 if form.streams:  # the processor fetches ahead, too, but not beyond a page's end
                     self.frame.put("alone", w.builder.zext(alone, WORD))
-            kind = w.add(height, self.frame.word("wide")) if form.abreast else height
-            self.tiles.call(w, w.word(kind), self.memory, self.frame.memory)
+            key = w.add(height, self.frame.word("kind")) if form.abreast else height
+            self.tiles.call(w, w.word(key), self.memory, self.frame.memory)
             return cursor
 
         w.loop(lo, hi, tile, self.cursor(bases["a"], self.first_row(lo)))

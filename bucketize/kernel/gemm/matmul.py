@@ -100,7 +100,10 @@ def finish_launch(
     """The launch of a product of so many rows; levels are given from the outermost."""
     entries = product(size for size, _ in levels)
     dims["levels"] = len(levels)
-    dims["group"] = form.group(rows) if form.abreast and entries == 1 else 1
+    dims["group"] = 1
+    if form.abreast and entries == 1:  # as far as there are so many panels
+        group = form.group(rows)
+        dims["group"] = maximum(minimum(dims["panels"] // group, 1) * group, 1)
     extent = entries * dims["tiles"] * dims["panels"] * positive(rows)
     words = (*(dims[name] for name in form.dims), *table(levels))
     return Launch(words, extent, workspace=kept_bytes(form) + workspace)

@@ -249,11 +249,8 @@ class RegisterTile:
 
     @property
     def chains(self) -> int:
-        """How many sums of an element a turn keeps apart.
-
-        One where several panels may be covered: then it does not matter which ones are.
-        """
-        if self.form.in_order or self.form.group(self.height) != 1:
+        """How many sums of an element a turn keeps apart."""
+        if self.form.in_order or self.form.panels > 1:
             return 1
         return min(max(CHAINS // len(self.cells), 1), self.unroll)
 

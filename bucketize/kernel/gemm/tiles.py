@@ -24,20 +24,25 @@ class Tiles:
         finish = finisher(w, form)
         heights = range(form.least, form.mr + 1)
         self.functions = {h: self._function(w, form, finish, h) for h in heights}
+        self.wide, self.single = form.mr, 2 * form.mr
         for h in heights if form.abreast else ():
             panels = form.group(h)
             if isinstance(panels, int) and panels > 1:
-                wide = replace(form, panels=panels)
-                self.functions[h + form.mr] = self._function(w, wide, finish, h, f"x{panels}")
+                wide, single = replace(form, panels=panels), replace(form, in_order=True)
+                self.functions |= {
+                    self.wide + h: self._function(w, wide, finish, h, f"x{panels}"),
+                    self.single + h: self._function(w, single, finish, h, "x1"),
+                }
 
-    def call(self, w: Writer, kind: ir.Value, block: ir.Value, frame: ir.Value) -> None:
+    def call(self, w: Writer, key: ir.Value, block: ir.Value, frame: ir.Value) -> None:
         """Compute the tile that the frame describes.
 
-        Its kind is its height, of one that covers several panels the height and the tallest one's.
+        The key is its height; with `wide` it covers several panels; with `single` one, whose sums
+        are made as those of several are.
         """
-        with w.cases(kind) as case:
-            for key, function in self.functions.items():
-                with case(key):
+        with w.cases(key) as case:
+            for each, function in self.functions.items():
+                with case(each):
                     w.call(function, [block, frame])
 
     def _function(
