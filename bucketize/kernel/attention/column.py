@@ -5,7 +5,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from bucketize.kernel.emit.vector import Writer
-from bucketize.kernel.emit.writer import POINTER, WORD, Values
+from bucketize.kernel.emit.writer import POINTER
 from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.form import TileForm
 from bucketize.kernel.gemm.store import Words, put_rows
@@ -44,22 +44,12 @@ class Column:
         count = w.greatest(w.ceildiv(rows, form.mr), 1)
         low = w.div(rows, count)
         tall = w.sub(rows, w.mul(low, count))
-
-        def tile(i: ir.Value, carried: Values) -> Values:
-            height = w.word(w.add(low, w.builder.zext(w.compare(i, "<", tall), WORD)))
-            a, *others = carried
-            for name, at in zip(("c", "e0"), others, strict=False):
-                frame.put(name, at)
-            a = put_rows(w, frame, a, job.word("a_step"), height)
-            tiles.call(w, height, block.memory, frame.memory)
-            moved = zip(others, steps, strict=True)
-            return [a, *(w.at(at, w.mul(height, job.word(step))) for at, step in moved)]
-
-        places = ["a", "c", "e0"][: 1 + len(steps)]
-        w.loop(0, count, tile, [job.pointer(name) for name in places])
+        tiles.column(w, block.memory, frame, (0, count, low, tall))
 
     def _put_panel(self, job: Words, frame: Words) -> None:
-        for name in ("b", "b_step", "columns", "units"):
+        w, operands = frame.w, ["e0"] if self.form.epilogue.operands else []
+        put_rows(w, frame, job.pointer("a"), job.word("a_step"), self.form.mr)
+        for name in ("b", "b_step", "c", "columns", "units", *operands):
             frame.put(name, job.word(name))
-        for name, value in {"skip": 0, "first": 1, "last": 1, "partial": 0}.items():
+        for name, value in {"first": 1, "last": 1, "partial": 0}.items():
             frame.put(name, value)

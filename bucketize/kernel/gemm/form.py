@@ -108,7 +108,8 @@ class TileForm(Tile):
     @property
     def frame_names(self) -> tuple[str, ...]:
         """The words that tell a tile its place."""
-        names = ["b", "c", "columns", "units", "skip", "first", "last", "partial"]
+        names = ["b", "c", "columns", "units", "first", "last", "partial"]
+        names += ["skip"] if self.image else ["row_step", "run"]
         names += ["ahead", "lines"] if self.packed else ["b_step"]
         names += ["alone"] if self.streams else []
         names += ["kind"] if self.abreast else []

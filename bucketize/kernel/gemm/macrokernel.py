@@ -19,7 +19,7 @@ from bucketize.kernel.gemm.epilogue import Epilogue
 from bucketize.kernel.gemm.form import TileForm
 from bucketize.kernel.gemm.level import offsets
 from bucketize.kernel.gemm.microkernel import multiply_add
-from bucketize.kernel.gemm.store import Words, put_ahead
+from bucketize.kernel.gemm.store import Words, put_ahead, put_rows
 from bucketize.kernel.gemm.tiles import Tiles
 
 CHUNK = 16
@@ -121,10 +121,8 @@ class _ProductLoops:
         return w.word(w.add(self.d["low"], taller))
 
     def cursor(self, a: ir.Value, row: Size) -> Values:
-        """Where A is read for a row: its address, and for a pixel its x and y."""
+        """Where an image is read for a row: the pixel's address, x and y."""
         w, d = self.w, self.d
-        if not self.form.image:
-            return [w.at(a, w.mul(row, d["a_step"]))]
         line = w.div(row, d["width"])
         x = w.sub(row, w.mul(line, d["width"]))
         image = w.div(line, d["height"])
@@ -142,8 +140,6 @@ class _ProductLoops:
     def advance(self, cursor: Values) -> Values:
         """The cursor of the next row."""
         w, d, b = self.w, self.d, self.w.builder
-        if not self.form.image:
-            return [w.at(cursor[0], d["a_step"])]
         address, x, y = cursor
         address, x = self.move(address, d["a_step"]), w.word(w.add(x, 1))
         wrap = w.compare(x, "==", d["width"])
@@ -156,10 +152,8 @@ class _ProductLoops:
         return [address, x, b.select(wrap, w.word(0), y)]
 
     def put_rows(self, cursor: Values, height: ir.Value) -> Values:
-        """Tell the tile the addresses of its rows; the cursor behind them."""
+        """Tell a tile of an image the addresses of its rows; the cursor behind them."""
         w, padded = self.w, self.form.padded
-        if self.tiles.is_neon and not self.form.image:
-            return [self.put_even_rows(cursor[0], height)]
         table = self.table("row")
 
         def row(m: ir.Value, carried: Values) -> Values:
@@ -173,14 +167,6 @@ class _ProductLoops:
         *cursor, inside = w.loop(0, height, row, [*cursor, w.word(1)])
         self.put_taps(inside)
         return cursor
-
-    def put_even_rows(self, first: ir.Value, height: ir.Value) -> ir.Value:
-        """Tell the addresses of rows that lie evenly: of the highest tile, without a loop."""
-        w, table, row = self.w, self.table("row"), first
-        for m in range(self.form.mr):
-            w.store_pointer(row, table, m)
-            row = w.beyond(row, self.d["a_step"])
-        return w.at(first, w.mul(height, self.d["a_step"]))
 
     def table(self, name: str) -> ir.Value:
         """The words of the frame that hold something for each row."""
@@ -255,7 +241,7 @@ class _ProductLoops:
         """Tiles lo..hi of a panel, or of several from it on, in passes over their depth."""
         b, step = self.put_panel(bases, panel)
         w, units, size = self.w, self.d[self.form.unit], self.d["pass_units"]
-        skip: Size = FLOAT_BYTES
+        skip: Size = 0
         if self.form.image:
             skip, step = self.d["tap_step"], w.mul(self.d["inner_taps"], self.d["tap_bytes"])
 
@@ -266,13 +252,15 @@ class _ProductLoops:
                 left = w.word(w.sub(units, u))
                 self.frame.put("b", w.at(b, w.mul(u, step)))
                 self.frame.put("units", w.least(left, size))
-                self.frame.put("skip", w.mul(u, skip))
+                if self.form.image:
+                    self.frame.put("skip", w.mul(u, skip))
                 if self.form.padded:
                     self.frame.put("line", u)
                     self.put_finite(w.mul(step, w.least(left, size)))
                 self.frame.put("first", w.builder.zext(w.compare(u, "==", 0), WORD))
                 self.frame.put("last", w.builder.zext(w.compare(left, "<=", size), WORD))
-                self.column_of_tiles(bases, panel, first, last, w.mul(step, w.least(left, size)))
+                begins = bases if self.form.image else bases | {"a": w.item(bases["a"], u)}
+                self.column_of_tiles(begins, panel, first, last, w.mul(step, w.least(left, size)))
 
             w.loop(0, w.greatest(units, 1), part, step=size)  # one, even of no depth
 
@@ -302,23 +290,29 @@ class _ProductLoops:
 
     def column_of_tiles(self, bases: Bases, panel: Size, lo: Size, hi: Size, bytes_: Size) -> None:
         """Tiles lo..hi over a part of B of so many bytes."""
-        w, form = self.w, self.form
-        b = self.frame.pointer("b")
-        slot = form.mr * form.width * FLOAT_BYTES
+        w, d, form, frame = self.w, self.d, self.form, self.frame
+        row = self.first_row(lo)
+        self.put_place(bases, row, panel)
+        frame.put("partial", self.block.pointer("workspace"))
+        if form.packed:
+            alone = put_ahead(w, frame, frame.pointer("b"), bytes_, w.sub(hi, lo))
+            if form.streams:  # the processor fetches ahead, too, but not beyond a page's end
+                frame.put("alone", w.builder.zext(alone, WORD))
+        if form.image:
+            self.windows(self.cursor(bases["a"], row), lo, hi)
+        else:
+            put_rows(w, frame, w.at(bases["a"], w.mul(row, d["a_step"])), d["a_step"], form.mr)
+            self.tiles.column(w, self.memory, frame, (lo, hi, d["low"], d["tall"]))
+
+    def windows(self, cursor: Values, lo: Size, hi: Size) -> None:
+        """Tiles lo..hi of pixels, whose rows lie where the image has them."""
+        w, form, frame = self.w, self.form, self.frame
 
         def tile(i: ir.Value, cursor: Values) -> Values:
             height = self.height_of(i)
             cursor = self.put_rows(cursor, height)
-            self.put_place(bases, self.first_row(i), panel)
-            kept = w.at(self.block.pointer("workspace"), w.mul(w.sub(i, lo), slot))
-            self.frame.put("partial", kept)
-            before, tiles = w.sub(i, lo), w.sub(hi, lo)
-            if form.packed:
-                alone = put_ahead(w, self.frame, b, bytes_, before, tiles)
-                if form.streams:  # the processor fetches ahead, too, but not beyond a page's end
-                    self.frame.put("alone", w.builder.zext(alone, WORD))
-            key = w.add(height, self.frame.word("kind")) if form.abreast else height
-            self.tiles.call(w, w.word(key), self.memory, self.frame.memory)
+            key = w.add(height, frame.word("kind")) if form.abreast else height
+            self.tiles.call(w, w.word(key), self.memory, frame.memory)
             return cursor
 
-        w.loop(lo, hi, tile, self.cursor(bases["a"], self.first_row(lo)))
+        w.loop(lo, hi, tile, cursor)

@@ -59,6 +59,38 @@ class RegisterTile:
         self.panel_step: Size = self.block.word("panel_step") if form.panels > 1 else 0
 
     def write(self) -> None:
+        """The tile, and as many below it as there are in its run."""
+
+        def tile(*_: object) -> None:
+            self.compute()
+            self.advance()
+
+        if self.form.image:
+            tile()
+        else:
+            self.w.loop(0, self.frame.word("run"), tile)
+
+    def advance(self) -> None:
+        """Tell the tile below its place; where its rows lie in an image, it is told by others."""
+        w, form, frame, height = self.w, self.form, self.frame, self.height
+        for m in range(0 if form.image else height):
+            frame.move(f"row{m}", w.mul(frame.word("row_step"), height))
+        frame.move("c", w.mul(self.block.word("c_step"), height))
+        for i, operand in enumerate(form.epilogue.operands):
+            if operand.rows:
+                frame.move(f"e{i}", w.mul(self.block.word(f"e{i}_step"), height))
+        frame.move("partial", form.mr * form.width * FLOAT_BYTES)
+        if form.packed:
+            frame.move("ahead", w.mul(frame.word("lines"), LINE))
+
+    def rows(self) -> Values:
+        """Where A is read for each row."""
+        w, frame, form = self.w, self.frame, self.form
+        rows = [frame.pointer(f"row{m}") for m in range(self.height)]
+        move, skip = w.beyond if form.padded else w.at, frame.word("skip") if form.image else 0
+        return [move(row, skip) for row in rows]
+
+    def compute(self) -> None:
         """The sums of the passes before, and of this one; after the last they are stored."""
         w, partial = self.w, self.frame.pointer("partial")
         first = w.compare(self.frame.word("first"), "!=", 0)
@@ -126,10 +158,8 @@ class RegisterTile:
     def reduce(self, sums: Values) -> Values:
         """The sums with the whole reduction, or one pass of it, added."""
         w, padded = self.w, self.form.padded
-        rows = [self.frame.pointer(f"row{m}") for m in range(self.height)]
-        skip, move = self.frame.word("skip"), w.beyond if padded else w.at
-        rows = [move(r, skip) for r in rows]
-        b = self.frame.pointer("b")
+        move = w.beyond if padded else w.at
+        rows, b = self.rows(), self.frame.pointer("b")
         if not self.form.image:
             return self.along_depth(self.frame.word("units"), rows, b, sums)
         step, inner_step = self.block.word("tap_step"), self.block.word("inner_tap_step")

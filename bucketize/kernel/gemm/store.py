@@ -41,30 +41,31 @@ class Words:
     def put(self, name: str, value: Size) -> None:
         self.w.store_pointer(self.w.word(value), self.memory, self.places[name])
 
-
-def put_rows(w: Writer, frame: Words, a: ir.Value, step: Size, height: ir.Value) -> ir.Value:
-    """Tell a tile of a product the addresses of its rows of A; the one behind them."""
-    table = w.item(frame.memory, frame.places["row0"], WORD_BYTES)
-
-    def row(m: ir.Value, at: Values) -> Values:
-        w.store_pointer(at[0], table, m)
-        return [w.at(at[0], step)]
-
-    (behind,) = w.loop(0, height, row, [a])
-    return behind
+    def move(self, name: str, bytes_: Size) -> None:
+        """Move a pointer on."""
+        self.put(name, self.w.add(self.word(name), bytes_))
 
 
-def put_ahead(
-    w: Writer, frame: Words, b: ir.Value, bytes_: Size, tile: Size, tiles: Size
-) -> ir.Value:
-    """Tell a tile of a product which part of what follows its part of B it is to fetch.
+def put_rows(w: Writer, frame: Words, a: ir.Value, step: Size, count: int) -> None:
+    """Tell the first of some tiles the addresses of its rows of A, which lie evenly.
+
+    Each is a word, though one would do: of those that follow from one another LLVM makes some anew
+    in each turn of a tile's loop.
+    """
+    for m in range(count):
+        frame.put(f"row{m}", a)
+        a = w.beyond(a, step)
+    frame.put("row_step", step)
+
+
+def put_ahead(w: Writer, frame: Words, b: ir.Value, bytes_: Size, tiles: Size) -> ir.Value:
+    """Tell the first of some tiles which part of what follows their part of B it is to fetch.
 
     The tiles share what comes next. One that is alone, which is given, reads B as a stream.
     """
     lines = w.ceildiv(w.ceildiv(bytes_, LINE), tiles)
-    done = w.mul(w.mul(tile, lines), LINE)
     alone = w.compare(tiles, "==", 1)
-    frame.put("ahead", w.at(b, w.add(bytes_, done)))
+    frame.put("ahead", w.at(b, bytes_))
     frame.put("lines", w.builder.select(alone, w.word(0), w.word(lines)))
     return alone
 

@@ -7,16 +7,16 @@ from dataclasses import replace
 from llvmlite import ir
 
 from bucketize.kernel.emit.vector import Writer
-from bucketize.kernel.emit.writer import POINTER
+from bucketize.kernel.emit.writer import POINTER, Size, Values
 from bucketize.kernel.gemm.form import TileForm
 from bucketize.kernel.gemm.microkernel import RegisterTile
 from bucketize.kernel.gemm.neon import LANES, NeonTile
-from bucketize.kernel.gemm.store import finisher
+from bucketize.kernel.gemm.store import Words, finisher
 from bucketize.machine.present import ARM, system_of
 
 
 class Tiles:
-    """The functions that compute one tile, one for each height: void(block, frame)."""
+    """The functions that compute a run of tiles, one for each height: void(block, frame)."""
 
     def __init__(self, w: Writer, form: TileForm) -> None:
         self.is_neon = system_of(w.module.triple)[0] == ARM and w.lanes == LANES
@@ -34,8 +34,27 @@ class Tiles:
                     self.single + h: self._function(w, single, finish, h, "x1"),
                 }
 
+    def column(
+        self, w: Writer, block: ir.Value, frame: Words, cut: tuple[Size, Size, Size, Size]
+    ) -> None:
+        """Compute tiles lo..hi from the one that the frame describes: (lo, hi, low, tall).
+
+        Tiles before `tall` have `low` rows and one more: those of one height are a run.
+        """
+        lo, hi, low, tall = cut
+        between = w.least(w.greatest(tall, lo), hi)
+        kind = frame.word("kind") if "kind" in frame.places else 0
+
+        def run(lower: ir.Value, count: Values) -> Values:
+            frame.put("run", count[0])
+            key = w.add(w.sub(w.add(low, 1), lower), kind)
+            w.when(w.compare(count[0], ">", 0), lambda: self.call(w, key, block, frame.memory))
+            return [w.word(w.sub(hi, between))]
+
+        w.loop(0, 2, run, [w.word(w.sub(between, lo))])
+
     def call(self, w: Writer, key: ir.Value, block: ir.Value, frame: ir.Value) -> None:
-        """Compute the tile that the frame describes.
+        """Compute the run of tiles that the frame describes.
 
         The key is its height; with `wide` it covers several panels; with `single` one, whose sums
         are made as those of several are.

@@ -123,7 +123,7 @@ class _Products:
         self.block.put("c_step", form.width * FLOAT_BYTES)
         always: dict[str, Size] = {
             "columns": form.width,
-            "skip": 0,
+            "partial": 0,
             "first": 1,  # the only pass over the depth
             "last": 1,
         }
@@ -167,15 +167,7 @@ class _Products:
         low = w.div(count, tiles)
         tall = w.sub(count, w.mul(low, tiles))
         frame.put("b", weights)
-
-        def tile(i: ir.Value, at: Values) -> Values:
-            v, m = at
-            height = w.word(w.add(low, w.builder.zext(w.compare(i, "<", tall), WORD)))
-            frame.put("c", m)
-            bytes_ = w.mul(units, form.width * FLOAT_BYTES)
-            put_ahead(w, frame, weights, bytes_, i, tiles)
-            after = put_rows(w, frame, v, self.d["v_row"], height)
-            self.tiles.call(w, height, self.block.memory, frame.memory)
-            return [after, w.item(m, w.mul(height, form.width))]
-
-        w.loop(0, tiles, tile, [v, m])
+        frame.put("c", m)
+        put_rows(w, frame, v, self.d["v_row"], form.rows)
+        put_ahead(w, frame, weights, w.mul(units, form.width * FLOAT_BYTES), tiles)
+        self.tiles.column(w, self.block.memory, frame, (0, tiles, low, tall))
