@@ -16,7 +16,7 @@ from llvmlite import ir
 
 from bucketize.kernel.emit.dot import dot_bfloat16
 from bucketize.kernel.emit.vector import Writer
-from bucketize.kernel.emit.writer import BIT, FLOAT_BYTES, Size, Values
+from bucketize.kernel.emit.writer import BIT, FLOAT_BYTES, WORD, Size, Values
 from bucketize.kernel.gemm.form import TileForm
 from bucketize.kernel.gemm.store import Store, Words
 from bucketize.machine.target import LINE
@@ -159,29 +159,32 @@ class RegisterTile:
         """The sums with the whole reduction, or one pass of it, added."""
         w, padded = self.w, self.form.padded
         move = w.beyond if padded else w.at
-        rows, b = self.rows(), self.frame.pointer("b")
+        b = self.frame.pointer("b")
         if not self.form.image:
-            return self.along_depth(self.frame.word("units"), rows, b, sums)
+            return self.along_depth(self.frame.word("units"), self.rows(), b, sums)
         step, inner_step = self.block.word("tap_step"), self.block.word("inner_tap_step")
         of_tile = self.frame if padded else self.block  # at the rim lines are not in one piece
         count, depth = of_tile.word("inner_taps"), of_tile.word("depth")
 
-        def line(i: ir.Value, sums: Values) -> Values:
-            def tap(j: ir.Value, sums: Values) -> Values:
-                index = w.add(w.mul(i, count), j)
-                offset, done = w.add(w.mul(i, step), w.mul(j, inner_step)), w.mul(index, depth)
-                there = [move(r, offset) for r in rows]
-                at = w.item(b, w.mul(done, self.form.width))
-                if not padded:
-                    return self.along_depth(depth, there, at, sums, done)
+        def tap(n: ir.Value, carried: Values) -> Values:
+            i, j, *sums = carried
+            offset, done = w.add(w.mul(i, step), w.mul(j, inner_step)), w.mul(n, depth)
+            there = [move(r, offset) for r in self.rows()]  # read anew, or LLVM spills them
+            at = w.item(b, w.mul(done, self.form.width))
+            if padded:
                 blind, *there = self.seen(i, j, there)
-                return self.either(
+                sums = self.either(
                     blind, lambda: sums, lambda: self.along_depth(depth, there, at, sums, done)
                 )
+            else:
+                sums = self.along_depth(depth, there, at, sums, done)
+            behind = w.word(w.add(j, 1))
+            wrap = w.compare(behind, "==", count)
+            i = w.add(i, w.builder.zext(wrap, WORD))
+            return [w.word(i), w.builder.select(wrap, w.word(0), behind), *sums]
 
-            return w.loop(0, count, tap, sums)
-
-        return w.loop(0, self.frame.word("units"), line, sums)
+        taps = w.mul(self.frame.word("units"), count)
+        return w.loop(0, taps, tap, [w.word(0), w.word(0), *sums])[2:]
 
     def seen(self, i: ir.Value, j: ir.Value, there: Values) -> Values:
         """Whether tap j of line i adds nothing; where it reads for each row, a pad from zeros.
