@@ -19,8 +19,8 @@ class Tiles:
     """The functions that compute a run of tiles, one for each height: void(block, frame)."""
 
     def __init__(self, w: Writer, form: TileForm) -> None:
-        self.is_neon = system_of(w.module.triple)[0] == ARM and w.lanes == LANES
-        self.kind = NeonTile if self.is_neon else RegisterTile
+        is_neon = system_of(w.module.triple)[0] == ARM and w.lanes == LANES
+        self.kind = NeonTile if is_neon else RegisterTile
         finish = finisher(w, form)
         heights = range(form.least, form.mr + 1)
         self.functions = {h: self._function(w, form, finish, h) for h in heights}
