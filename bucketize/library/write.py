@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -94,6 +95,7 @@ def _codes(image: Image, flow: Flow, prefix: str) -> dict[str, bytes]:
     return {"": own, **{kernel.name: kernel.code for kernel in kernels}}
 
 
+@cache
 def _functions(wanted: Processor, prefix: str) -> bytes:
     """The machine code of what C calls; libraries that are linked into one keep apart."""
     named = {f"{prefix}_{name}": function for name, function in FUNCTIONS.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any, TypeAlias
 
 import altair as alt
@@ -64,6 +65,7 @@ ROUND = "round(1e6 * datum.value / pow(10, floor(log(datum.value) / LN10 + 1e-9)
 DECADES = {"test": f"indexof([1, 2, 5], {ROUND}) >= 0", "value": "var(--line)"}
 
 
+@cache
 def _log_axis(**more: Any) -> alt.Axis:
     """A logarithmic axis, with lines at 1, 2 and 5 of each power of ten."""
     lines = {"gridColor": {"condition": DECADES, "value": "transparent"}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pandas as pd
+from altair.utils.schemapi import debug_mode
 
 from bucketize.report import charts
 from bucketize.report.clones import LEAVES, LISTED
@@ -28,8 +29,12 @@ COLD = (
 
 
 def sections(of: ModelReport) -> list[PageSection]:
-    """All of them, in the order of reading."""
-    return [make(of) for make in ORDER]
+    """All of them, in the order of reading.
+
+    Altair checks a chart where it becomes a specification, and need not check each of its parts.
+    """
+    with debug_mode(False):
+        return [make(of) for make in ORDER]
 
 
 def _kernels(of: ModelReport) -> PageSection:

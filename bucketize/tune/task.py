@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -202,34 +203,52 @@ class Subject(Owner):
         return shape_text(tuple(evaluate(d, sizes) for d in shape) for shape in dims)
 
 
-def believed(task: Task, space: Space, learnt: Forest | None = None) -> list[float] | None:
+def believed(task: Task, space: Space, learnt: Forest | None = None) -> Belief | None:
     """What is expected of each point: the logarithm of its latency by the default's.
 
     By the templates' own models, and by what recorded logs say beside them of products, those that
     come with the project where nothing is `learnt`; None where a template of the workload has no
     model.
     """
-    log_of: dict[object, float] = {}
-    for name in dict.fromkeys(one.template for one in space.points):
-        cost = TEMPLATES[name].cost
-        if cost is None:
-            return None
-        mine = [one for one in space.points if one.template == name]
-        schedules = [one.schedule for one in mine]
-        logs = _expected(task, cost(task.workload), schedules, learnt or forest(task.target))
-        log_of |= {one.key: float(log) for one, log in zip(mine, logs, strict=True)}
-    return [log_of[one.key] - log_of[space.default.key] for one in space.points]
+    names = dict.fromkeys(one.template for one in space.points)
+    costs = {name: cost for name in names if (cost := TEMPLATES[name].cost) is not None}
+    return Belief(task, space, costs, learnt) if len(costs) == len(names) else None
 
 
-def _expected(task: Task, cost: Cost, schedules: Sequence[Schedule], learnt: Forest) -> Array:
-    """Logarithms of seconds, the weighted mean over the points of a task."""
-    if isinstance(cost, ProductCost):
-        products = [cost.product([point.sizes], task.weight_bytes) for point in task.points]
-        logs = learnt.expected(products, schedules)
-    else:
-        points = Points([point.sizes for point in task.points])
-        logs = np.log(cost.seconds(schedules, points, task.target, task.weight_bytes))
-    return np.average(logs, axis=0, weights=[point.weight for point in task.points])
+@dataclass(frozen=True, eq=False)
+class Belief(Sequence[float]):
+    """What is expected of each point, computed when it is asked for: logs are read for it."""
+
+    task: Task
+    space: Space
+    costs: Mapping[str, Callable[[Workload], Cost]]
+    learnt: Forest | None
+
+    def __len__(self) -> int:
+        return len(self.space.points)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._logs[at]
+
+    @cached_property
+    def _logs(self) -> list[float]:
+        log_of: dict[object, float] = {}
+        for name, cost in self.costs.items():
+            mine = [one for one in self.space.points if one.template == name]
+            logs = self._expected(cost(self.task.workload), [one.schedule for one in mine])
+            log_of |= {one.key: float(log) for one, log in zip(mine, logs, strict=True)}
+        return [log_of[one.key] - log_of[self.space.default.key] for one in self.space.points]
+
+    def _expected(self, cost: Cost, schedules: Sequence[Schedule]) -> Array:
+        """Logarithms of seconds, the weighted mean over the points of the task."""
+        task = self.task
+        if isinstance(cost, ProductCost):
+            products = [cost.product([point.sizes], task.weight_bytes) for point in task.points]
+            logs = (self.learnt or forest(task.target)).expected(products, schedules)
+        else:
+            points = Points([point.sizes for point in task.points])
+            logs = np.log(cost.seconds(schedules, points, task.target, task.weight_bytes))
+        return np.average(logs, axis=0, weights=[point.weight for point in task.points])
 
 
 def _size(dim: Dim, point: Point) -> int | None:

@@ -375,6 +375,7 @@ def test_two_measurements_in_one_frame_are_an_error() -> None:
 # --- measured ------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("few_registers")
 def test_a_trade_off_is_measured_from_python(tmp_path: Path) -> None:
     mod = from_onnx(zoo.build("mlp"), bounds={"N": (1, 8)})
     cases = [Case.of(mod, **zoo.inputs("mlp", {"N": size})) for size in (2, 5)]

@@ -144,8 +144,8 @@ def test_a_second_process_compiles_nothing(cache: Path) -> None:
 
 
 def test_two_processes_at_once_compile_once(cache: Path) -> None:
-    children = [start_child(source(4)) for _ in range(3)]
-    assert sorted(answer(c)[0] for c in children) == ["False", "True", "True"]
+    children = [start_child(source(4)) for _ in range(2)]
+    assert sorted(answer(c)[0] for c in children) == ["False", "True"]
     assert not list(cache.glob("*.tmp"))
     assert not list(cache.glob("*.lock"))
 

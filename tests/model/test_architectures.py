@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,12 @@ def small(monkeypatch: Patch) -> None:
         monkeypatch.setitem(ARCHITECTURES, name, MLP)  # type: ignore[arg-type]
 
 
+@pytest.fixture
+def warm(small: None, monkeypatch: Patch) -> None:
+    """The same, for what is not about compiling: kernels are those of other tests."""
+    monkeypatch.setattr(architectures, "kernels", lambda *_, **__: nullcontext())
+
+
 def studied(out: Path, *names: str) -> Result:
     asked = [part for name in names for part in ("-m", name)]
     given = ["architectures", *asked, "-e", "dynamo", "--seconds", "0", "--out", str(out)]
@@ -153,7 +160,7 @@ def studied(out: Path, *names: str) -> Result:
 
 
 def test_a_study_has_a_row_for_each_size_and_reasons_for_the_rest(
-    small: None, tmp_path: Path
+    warm: None, tmp_path: Path
 ) -> None:
     result = studied(tmp_path, "gpt2", "llama", "bert")
     assert result.exit_code == 0, result.output
@@ -206,7 +213,7 @@ def test_a_study_compiles_without_kernels(small: None, tmp_path: Path, monkeypat
     assert "BUCKETIZE_CACHE" not in os.environ
 
 
-def test_a_wrong_output_is_no_time(small: None, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_wrong_output_is_no_time(warm: None, tmp_path: Path, monkeypatch: Patch) -> None:
     odd = Engine("json", "numpy", lambda *_: (lambda x: [np.full((len(x["data"]), 10), 9.0)], ""))
     monkeypatch.setitem(PEERS, PEER, odd)  # type: ignore[arg-type]
     told = studied(tmp_path, "gpt2").stdout
@@ -215,7 +222,7 @@ def test_a_wrong_output_is_no_time(small: None, tmp_path: Path, monkeypatch: Pat
 
 
 def test_a_file_that_the_other_does_not_take(
-    small: None, tmp_path: Path, monkeypatch: Patch
+    warm: None, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     absent = Engine("no_such_module", "the-package", lambda *_: pytest.fail("started"))
     monkeypatch.setitem(PEERS, PEER, absent)  # type: ignore[arg-type]

@@ -74,9 +74,9 @@ class _File:
 
     def function(self, module: ir.Module, name: str) -> ir.Function:
         """The function of words with this name, whose result is a word, too; written once."""
-        if name not in self.texts:
-            return _File(self.known[name]).function(module, name)
         code = module.globals.get(name)
+        if code is None and name not in self.texts:
+            return _File(self.known[name]).function(module, name)
         if code is None:
             text = self.texts[name]
             kind = ir.FunctionType(WORD, [WORD] * len(text.args.args))
