@@ -568,14 +568,14 @@ def test_a_killed_client_and_a_killed_scheduler_keep_the_rows(
     first = subprocess.Popen(command, env=paths, **pipes)
     assert first.stdin is not None
     assert first.stdout is not None
-    options = {**GRID, "trials": 60}
+    options = {**GRID, "trials": 30}
     first.stdin.write(pickle.dumps((module(), options)).hex().encode() + b"\n")
     first.stdin.flush()
     assert first.stdout.readline() == b"so many\n"
     first.kill()
     first.communicate()
     kept = rows(log)
-    assert 2 <= len(kept) < 60
+    assert 2 <= len(kept) < 30
 
     def kill(progress: Any) -> None:
         if len(rows(log)) > len(kept) + 3:
