@@ -406,7 +406,7 @@ def test_one_kind_of_several(client: Any, log: Path, disguise: Callable[..., Non
 
 
 def test_two_threads_are_what_the_workers_have(client: Any, log: Path) -> None:
-    tune(module(), log=log, client=client, threads=2, trials=1, sizes="middle")
+    tune(module(), log=log, client=client, threads=2, **{**GRID, "trials": 1})
     assert {t.threads for t in rows(log)} == {2}
     with pytest.raises(TuneError, match=r"threads: expected 1 to \d+, got 999"):
         tune(module(), log=log, client=client, threads=999)

@@ -24,12 +24,13 @@ from bucketize.measure.job import Job
 from bucketize.measure.runner import LocalRunner
 from bucketize.ops import add, matmul, relu
 from bucketize.tune import api as entry
+from bucketize.tune import session as beginning
 from bucketize.tune.api import opened
 from bucketize.tune.database import Database
 from bucketize.tune.observation import observations
 from bucketize.tune.options import Options
 from bucketize.tune.refine import kernels_of
-from bucketize.tune.samples import is_product
+from bucketize.tune.samples import is_product, reference
 from bucketize.tune.search import Search
 from bucketize.tune.session import TuningSession
 from bucketize.tune.task import Task, subjects_of, tasks_of
@@ -289,6 +290,12 @@ def test_no_more_is_asked_at_once_than_is_worth_it(log: Path, stack: ExitStack) 
 # --- from another processor ----------------------------------------------------------------------
 
 
+@pytest.fixture
+def few_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of the logs that come with the project: a forest is grown of them in each session."""
+    monkeypatch.setattr(beginning, "reference", lambda: reference()[::6])
+
+
 def elsewhere(log: Path) -> None:
     """Make the rows of a log those of another processor."""
     there = [replace(t, host_cpu="znver9") for t in rows(log)]
@@ -297,6 +304,7 @@ def elsewhere(log: Path) -> None:
         append(log, trial)
 
 
+@pytest.mark.usefixtures("few_references")
 @pytest.mark.filterwarnings("ignore:.*measured elsewhere")
 def test_what_another_processor_found_is_no_news_from_a_neighbour(
     log: Path, stack: ExitStack
@@ -313,6 +321,7 @@ def test_what_another_processor_found_is_no_news_from_a_neighbour(
     assert sum(news) < 0.9 * sum(of_all)
 
 
+@pytest.mark.usefixtures("few_references")
 @pytest.mark.filterwarnings("ignore:.*measured elsewhere")
 def test_what_another_processor_found_is_believed_more_but_no_trial_of_this_one(
     log: Path, stack: ExitStack

@@ -884,7 +884,7 @@ def test_the_options_are_keywords_of_tune() -> None:
 
 FORKED = """
 import os, sys
-import numpy, onnx, pandas  # before, once
+import filelock, llvmlite.binding, numpy, pandas  # once for all
 for first in sys.argv[1:]:
     if not os.fork():
         os.dup2(1, 2)
