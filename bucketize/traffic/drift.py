@@ -62,7 +62,7 @@ def _change(symbol: str, planned: Traffic, traffic: Traffic) -> SizeChange:
 
 
 def _upward(symbol: str, traffic: Traffic) -> tuple[Integers, NDArray[np.float64]]:
-    """The sizes of a symbol, upward; the shares of requests that the first 0, 1, ... of them have."""
+    """The sizes of a symbol, upward, and the shares of requests of the first 0, 1, ... of them."""
     column = traffic.sizes[:, traffic.symbols.index(symbol)]
     order = np.argsort(column)
     counts = np.concatenate([[0], np.cumsum(traffic.requests[order])])

@@ -25,6 +25,7 @@ from bucketize.measure.runner import LocalRunner
 from bucketize.ops import add, matmul, relu
 from bucketize.tune import api as entry
 from bucketize.tune import session as beginning
+from bucketize.tune import task as believing
 from bucketize.tune.api import opened
 from bucketize.tune.database import Database
 from bucketize.tune.observation import observations
@@ -285,6 +286,15 @@ def test_no_more_is_asked_at_once_than_is_worth_it(log: Path, stack: ExitStack) 
     assert search.expecting(asked[:-1]).gain() >= 0.02
     assert len(asked) < 4
     assert search.expecting(asked).gain() < 0.02
+
+
+@pytest.mark.parametrize("search", ["grid", "random"])
+def test_who_expects_nothing_grows_no_forest(
+    log: Path, stack: ExitStack, monkeypatch: pytest.MonkeyPatch, search: str
+) -> None:
+    monkeypatch.setattr(believing, "forest", None)
+    begun(stack, log, module(), LOW[:1], search=search, trials=3).work()
+    assert len({t.schedule_hash for t in rows(log)}) == 3
 
 
 # --- from another processor ----------------------------------------------------------------------
