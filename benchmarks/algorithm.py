@@ -34,7 +34,8 @@ def taken_by(processor: str) -> Taken:
     return found
 
 
-def defaults(target: Target, *, wide: bool) -> dict[str, Implementation]:
+@cache
+def defaults(target: Target, *, wide: bool) -> Mapping[str, Implementation]:
     """Defaults of the grid's kernels, by shapes: of just these sizes, or of all within bounds."""
     found = {}
     for task in tasks_of(*filters(), fixed=True):

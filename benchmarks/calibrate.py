@@ -12,9 +12,10 @@ from scipy.optimize import least_squares
 
 from bucketize.kernel.depthwise import cost as sweep
 from bucketize.kernel.depthwise.cost import DepthwiseCost
-from bucketize.kernel.gemm.cost import FITTED, ProductConstants, arrays, seconds
+from bucketize.kernel.gemm.cost import FITTED, Knobs, ProductConstants, arrays, seconds
 from bucketize.kernel.loops import cost as loops
 from bucketize.kernel.loops.cost import Steps, seconds_each, table, taken
+from bucketize.kernel.product import Product
 from bucketize.kernel.winograd import cost as detour
 from bucketize.kernel.winograd.cost import WinogradCost
 from bucketize.machine.target import Target
@@ -95,8 +96,11 @@ def nearest(
 
 def expected(record: Record, constants: ProductConstants, target: Target) -> Floats:
     """The logarithms of seconds that a model expects of a record's schedules."""
-    found = seconds(record.product, arrays(record.schedules, record.lanes), constants, target)
-    return np.asarray(np.log(found[0]), float)
+    return _logs(record.product, arrays(record.schedules, record.lanes), constants, target)
+
+
+def _logs(product: Product, knobs: Knobs, constants: ProductConstants, target: Target) -> Floats:
+    return np.asarray(np.log(seconds(product, knobs, constants, target)[0]), float)
 
 
 def measured(record: Record) -> Floats:
@@ -111,17 +115,18 @@ def measured(record: Record) -> Floats:
 def fitted(records: Sequence[Record], target: Target) -> ProductConstants:
     """The constants with which the model is nearest to what was measured on a processor."""
     start = FITTED[target.family]
+    each = [(r.product, arrays(r.schedules, r.lanes), measured(r)) for r in records]
 
     def residuals(constants: Mapping[str, float]) -> Floats:
         made = replace(start, **constants)
-        return np.concatenate([_residuals(r, made, target) for r in records])
+        errors = (_logs(product, knobs, made, target) - logs for product, knobs, logs in each)
+        return np.concatenate([_residuals(r, e) for r, e in zip(records, errors, strict=True)])
 
     return replace(start, **nearest(asdict(start), BOUNDS, residuals))
 
 
-def _residuals(record: Record, constants: ProductConstants, target: Target) -> Floats:
+def _residuals(record: Record, error: Floats) -> Floats:
     """How schedules compare counts first, the level of the better ones as one number more."""
-    error = expected(record, constants, target) - measured(record)
     near = np.array(record.logs) < min(record.logs) + NEAR
     level = np.median(error[near])
     weights = np.where(near, 1.0, FAR_WEIGHT) / np.sqrt(len(error))

@@ -22,6 +22,7 @@ from dispatchers import log_dispatcher
 OPS = 100
 REPEATS = 25
 WINDOW = 80  # calls: shorter than what the system interrupts by
+WINDOWS = 3000
 
 
 def chain(*dims: Any, length: int = OPS) -> Function:
@@ -50,7 +51,7 @@ def means(call: Callable[[], Any], number: int) -> list[float]:
     return [seconds / number * 1e6 for seconds in taken]
 
 
-def counting(sizes: Sequence[int], windows: int = 3000) -> tuple[float, float]:
+def counting(sizes: Sequence[int]) -> tuple[float, float]:
     """Microseconds of a call of one op at sizes by turns, not counted, and what counting adds.
 
     Each is the least of many short windows, by turns: what else the machine does is in the others.
@@ -67,7 +68,7 @@ def counting(sizes: Sequence[int], windows: int = 3000) -> tuple[float, float]:
             context.enter(routine, arrays, is_request)
 
     kinds = {"plain": partial(calls, False), "counted": partial(calls, True)}
-    taken = interleaved(kinds, least=windows)
+    taken = interleaved(kinds, least=WINDOWS)
     plain, counted = (min(taken[kind]) / len(inputs) * 1e6 for kind in kinds)
     return plain, counted - plain
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import kolmogorov
 
 from bucketize.errors import ArgumentError, unknown_name
@@ -52,16 +53,20 @@ def changes(planned: Traffic, traffic: Traffic) -> list[SizeChange]:
 
 
 def _change(symbol: str, planned: Traffic, traffic: Traffic) -> SizeChange:
-    mine, its = planned.histogram(symbol), traffic.histogram(symbol)
-    sizes = sorted(mine.keys() | its.keys())
-    shares = (
-        np.cumsum([counts.get(size, 0) for size in sizes]) / total
-        for counts, total in ((mine, planned.total), (its, traffic.total))
-    )
-    one, other = shares
+    each = [_upward(symbol, t) for t in (planned, traffic)]
+    sizes = np.concatenate([its for its, _ in each])
+    one, other = (shares[np.searchsorted(its, sizes, side="right")] for its, shares in each)
     distance = float(np.abs(one - other).max())
     both = planned.total * traffic.total / (planned.total + traffic.total)
     return SizeChange(symbol, distance, float(kolmogorov(distance * math.sqrt(both))))
+
+
+def _upward(symbol: str, traffic: Traffic) -> tuple[Integers, NDArray[np.float64]]:
+    """The sizes of a symbol, upward, and the shares of requests of the first 0, 1, ... of them."""
+    column = traffic.sizes[:, traffic.symbols.index(symbol)]
+    order = np.argsort(column)
+    counts = np.concatenate([[0], np.cumsum(traffic.requests[order])])
+    return column[order], counts / traffic.total
 
 
 class DriftWatch:

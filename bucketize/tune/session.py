@@ -57,7 +57,8 @@ class TuningSession:
         if log.exists() and self.site.has_clock:
             check_takes_verdicts(log)
         others = records(t for t in trials if t.host_cpu != here.host_cpu)
-        learnt = Forest((*reference(), *others), self.site.target) if others else None
+        learns = bool(others) and asked.search == "skopt"  # the others expect nothing
+        learnt = Forest((*reference(), *others), self.site.target) if learns else None
         self.scheduler = TaskScheduler(self.subjects, self.database, asked, learnt)
         self.budget = Budget(math.inf if asked.seconds is None else asked.seconds, self.database)
         self.recorder.left = lambda: self.budget.left_s

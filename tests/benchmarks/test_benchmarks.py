@@ -228,6 +228,7 @@ def test_new_shapes(monkeypatch: Patch, capsys: Output) -> None:
 def test_overhead(monkeypatch: Patch, capsys: Output) -> None:
     monkeypatch.setattr(overhead, "OPS", 5)
     monkeypatch.setattr(overhead, "REPEATS", 2)
+    monkeypatch.setattr(overhead, "WINDOWS", 2)
     overhead.main()
     assert re.search(r"^the decision among 81 clones: .* us$", capsys.readouterr().out, re.M)
 

@@ -57,7 +57,7 @@ def test_the_grids_are_exhaustive(recorded: list[Record]) -> None:
 
 
 def test_a_model_fitted_to_one_half_knows_the_other(recorded: list[Record]) -> None:
-    assert replay.model_error(recorded[::4], TARGET) < 0.15
+    assert replay.model_error(recorded[::8], TARGET) < 0.15
 
 
 def test_defaults_are_near_the_best_and_narrow_ones_no_worse_than_wide_ones(
@@ -155,7 +155,7 @@ def test_fitting_finds_the_machine_that_made_the_records() -> None:
     true = replace(CONSTANTS, row=4.0, far=0.5, store=2.0)
     products = [
         Product((m,), n, k, cold_bytes=30 << 20)
-        for m in (1, 5, 17, 64, 256)
+        for m in (1, 17, 256)
         for n, k in ((1024, 1024), (3072, 768), (64, 256))
     ]
     mine = made_of(true, products)
@@ -191,7 +191,8 @@ def test_models_fitted_to_a_part_know_the_rest() -> None:
     assert (
         replay.sweep_error(replay.observed("convolution", TARGET.name, DepthwiseCost), TARGET) < 0.2
     )
-    assert replay.detour_error(replay.observed("filters", TARGET.name, WinogradCost), TARGET) < 0.2
+    filters = replay.observed("filters", TARGET.name, WinogradCost)[::3]
+    assert replay.detour_error(filters, TARGET) < 0.2
 
 
 def test_what_is_too_short_for_the_clock_is_not_observed() -> None:
@@ -233,7 +234,7 @@ KINDS: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize("grid", KINDS)
 def test_fitting_finds_the_constants_of_convolutions(grid: str) -> None:
     kind, modelled, fit, true = KINDS[grid]
-    given = replay.observed(grid, TARGET.name, kind)
+    given = replay.observed(grid, TARGET.name, kind)[::2]
     made = [replace(one, seconds=np.exp(modelled(one, TARGET, true)).tolist()) for one in given]
     found = fit(made)
     for one in made:

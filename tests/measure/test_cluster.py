@@ -406,7 +406,7 @@ def test_one_kind_of_several(client: Any, log: Path, disguise: Callable[..., Non
 
 
 def test_two_threads_are_what_the_workers_have(client: Any, log: Path) -> None:
-    tune(module(), log=log, client=client, threads=2, trials=1, sizes="middle")
+    tune(module(), log=log, client=client, threads=2, **{**GRID, "trials": 1})
     assert {t.threads for t in rows(log)} == {2}
     with pytest.raises(TuneError, match=r"threads: expected 1 to \d+, got 999"):
         tune(module(), log=log, client=client, threads=999)
@@ -568,14 +568,14 @@ def test_a_killed_client_and_a_killed_scheduler_keep_the_rows(
     first = subprocess.Popen(command, env=paths, **pipes)
     assert first.stdin is not None
     assert first.stdout is not None
-    options = {**GRID, "trials": 60}
+    options = {**GRID, "trials": 30}
     first.stdin.write(pickle.dumps((module(), options)).hex().encode() + b"\n")
     first.stdin.flush()
     assert first.stdout.readline() == b"so many\n"
     first.kill()
     first.communicate()
     kept = rows(log)
-    assert 2 <= len(kept) < 60
+    assert 2 <= len(kept) < 30
 
     def kill(progress: Any) -> None:
         if len(rows(log)) > len(kept) + 3:

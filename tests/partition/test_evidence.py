@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,12 @@ from bucketize.types import Points, Symbol, evaluate
 TARGET = named("x86-64-v4")
 
 
+@cache
 def mlp() -> Module:
     return bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 64)})
 
 
+@cache
 def first() -> tuple[Workload, Implementation, Implementation]:
     """A workload, its default, and another implementation of it."""
     workload = next(iter(workloads(routine_of(mlp(), "main", TARGET, 1), TARGET)))
@@ -212,6 +215,7 @@ SIZES = (32, 36, 40, 52, 58, 64)
 """Models rank kernels about the same way at all of them."""
 
 
+@cache
 def some_kernels(workload: Workload, size: int) -> list[Implementation]:
     """Those of the default's template that are the best by their model."""
     template = TEMPLATES[first()[1].template]

@@ -24,12 +24,14 @@ from bucketize.measure.job import Job
 from bucketize.measure.runner import LocalRunner
 from bucketize.ops import add, matmul, relu
 from bucketize.tune import api as entry
+from bucketize.tune import session as beginning
+from bucketize.tune import task as believing
 from bucketize.tune.api import opened
 from bucketize.tune.database import Database
 from bucketize.tune.observation import observations
 from bucketize.tune.options import Options
 from bucketize.tune.refine import kernels_of
-from bucketize.tune.samples import is_product
+from bucketize.tune.samples import is_product, reference
 from bucketize.tune.search import Search
 from bucketize.tune.session import TuningSession
 from bucketize.tune.task import Task, subjects_of, tasks_of
@@ -286,7 +288,22 @@ def test_no_more_is_asked_at_once_than_is_worth_it(log: Path, stack: ExitStack) 
     assert search.expecting(asked).gain() < 0.02
 
 
+@pytest.mark.parametrize("search", ["grid", "random"])
+def test_who_expects_nothing_grows_no_forest(
+    log: Path, stack: ExitStack, monkeypatch: pytest.MonkeyPatch, search: str
+) -> None:
+    monkeypatch.setattr(believing, "forest", None)
+    begun(stack, log, module(), LOW[:1], search=search, trials=3).work()
+    assert len({t.schedule_hash for t in rows(log)}) == 3
+
+
 # --- from another processor ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def few_references(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of the logs that come with the project: a forest is grown of them in each session."""
+    monkeypatch.setattr(beginning, "reference", lambda: reference()[::6])
 
 
 def elsewhere(log: Path) -> None:
@@ -297,6 +314,7 @@ def elsewhere(log: Path) -> None:
         append(log, trial)
 
 
+@pytest.mark.usefixtures("few_references")
 @pytest.mark.filterwarnings("ignore:.*measured elsewhere")
 def test_what_another_processor_found_is_no_news_from_a_neighbour(
     log: Path, stack: ExitStack
@@ -313,6 +331,7 @@ def test_what_another_processor_found_is_no_news_from_a_neighbour(
     assert sum(news) < 0.9 * sum(of_all)
 
 
+@pytest.mark.usefixtures("few_references")
 @pytest.mark.filterwarnings("ignore:.*measured elsewhere")
 def test_what_another_processor_found_is_believed_more_but_no_trial_of_this_one(
     log: Path, stack: ExitStack

@@ -346,11 +346,13 @@ def test_a_worker_that_died_in_between_is_started_anew(log: Path, worker: Worker
 
 SCRIPT = """
 import pickle, sys
+from bucketize.measure import runner
 from bucketize.measure.runner import Worker
 from bucketize.tune.api import tune
 import faulty
-log, trials = sys.argv[1], int(sys.argv[2])
-module, limits = pickle.loads(bytes.fromhex(sys.argv[3]))
+log, trials, children = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+module, limits = pickle.loads(bytes.fromhex(sys.argv[4]))
+runner.cores = lambda: children
 def progress(told):
     if told.done >= trials:
         print("so many", flush=True)
@@ -362,11 +364,11 @@ print(len(frame))
 """
 
 
-def start(log: Path, trials: int = 99) -> subprocess.Popen[str]:
-    """A session that after so many trials says so, and waits."""
+def start(log: Path, trials: int = 99, children: int = 1) -> subprocess.Popen[str]:
+    """A session of so many measuring processes that after so many trials says so, and waits."""
     given = pickle.dumps((module(), LIMITS)).hex()
     return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(log), str(trials), given],
+        [sys.executable, "-c", SCRIPT, str(log), str(trials), str(children), given],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -375,7 +377,7 @@ def start(log: Path, trials: int = 99) -> subprocess.Popen[str]:
 
 
 def test_a_killed_session_resumes_without_loss_or_repetition(log: Path, worker: Worker) -> None:
-    child = start(log, 2)
+    child = start(log, 2, 2)
     assert child.stdout is not None
     assert child.stdout.readline() == "so many\n"
     measuring = psutil.Process(child.pid).children()
@@ -387,7 +389,7 @@ def test_a_killed_session_resumes_without_loss_or_repetition(log: Path, worker: 
     assert rows(log)[: len(kept)] == kept
     assert len(rows(log)) == len(kept) + len(frame) == 6
     assert max(Counter(map(identity, rows(log))).values()) == 1
-    assert len(measuring) == cores()
+    assert len(measuring) == 2
     for process in measuring:
         process.wait()  # it saw its input end
 
@@ -882,20 +884,21 @@ def test_the_options_are_keywords_of_tune() -> None:
         Options(log="x.csv").trials = 3  # type: ignore[misc]
 
 
+FORKED = """
+import os, sys
+import filelock, llvmlite.binding, numpy, pandas  # once for all
+for first in sys.argv[1:]:
+    if not os.fork():
+        os.dup2(1, 2)
+        exec(f"import bucketize; {first}; bucketize.tune(None, log='x')")
+    os.wait()
+"""
+
+
 def test_the_public_name_is_callable_whatever_was_imported_first() -> None:
-    script = "import bucketize; {}; bucketize.tune(None, log='x')"
-    for first in (
-        "import bucketize.log.log",
-        "from bucketize.tune.api import tune",
-        "bucketize.tune",
-    ):
-        done = subprocess.run(
-            [sys.executable, "-c", script.format(first)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert "ArgumentError: expected a Module, got NoneType" in done.stderr
+    first = ("import bucketize.log.log", "from bucketize.tune.api import tune", "bucketize.tune")
+    told = subprocess.check_output([sys.executable, "-c", FORKED, *first], text=True)
+    assert told.count("ArgumentError: expected a Module, got NoneType") == len(first)
 
 
 def test_choosing_schedules_loads_neither_pandas_nor_the_search() -> None:
