@@ -136,12 +136,7 @@ class TaskScheduler:
         return self.options.search != "skopt"
 
     def _space(self, task: Task) -> Space:
-        """The implementations of a task, and what is believed of them by all that was learnt.
-
-        Who asks blindly believes nothing: no forest need be grown.
-        """
-        if self.is_blind:
-            return task.legal
+        """The implementations of a task, and what is believed of them by all that was learnt."""
         if self.learnt is None:
             return task.space
         return replace(task.space, believed=believed(task, task.space, self.learnt))
@@ -150,7 +145,7 @@ class TaskScheduler:
         """How many implementations of a task may be tried yet; the default is one of them."""
         if self.is_broken(task):
             return 0
-        most, search = min(self.options.trials, len(task.legal.points)), self.searches[task]
+        most, search = min(self.options.trials, len(task.space.points)), self.searches[task]
         return max(most - max(len(search.tried), int(search.believes)), 0)
 
     def worth(self, search: Search, share: float) -> float:
@@ -217,8 +212,8 @@ class TaskScheduler:
         self.judge(task)
         for key, by_shape in self.database.of_task(task).items():
             whole = all(point.shape in by_shape for point in task.points)
-            if key in task.legal.index and (whole or failed(task, by_shape)):
-                implementation = task.legal.points[task.legal.index[key]]
+            if key in task.space.index and (whole or failed(task, by_shape)):
+                implementation = task.space.points[task.space.index[key]]
                 search.tell(implementation, self.database.cost(task, by_shape))
 
     def judge(self, task: Task) -> None:

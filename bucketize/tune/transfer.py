@@ -92,7 +92,7 @@ class Transfer:
 def _keys(task: Task) -> Iterator[object]:
     """Under which the places are known that are kin to a task."""
     yield task.workload.hash
-    for name in dict.fromkeys(implementation.template for implementation in task.legal.points):
+    for name in dict.fromkeys(implementation.template for implementation in task.space.points):
         model = TEMPLATES[name].cost
         if model and isinstance(cost := model(task.workload), ProductCost):
             yield name, *cost.product([task.points[0].sizes]).kin
