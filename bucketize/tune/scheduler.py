@@ -141,6 +141,12 @@ class TaskScheduler:
             return task.space
         return replace(task.space, believed=believed(task, task.space, self.learnt))
 
+    def expect(self) -> None:
+        """Compute what is believed where something may be tried, before the time runs."""
+        for task, search in self.searches.items():
+            if search.believes and self.left(task):
+                _ = search.space.surrogate
+
     def left(self, task: Task) -> int:
         """How many implementations of a task may be tried yet; the default is one of them."""
         if self.is_broken(task):

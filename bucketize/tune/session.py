@@ -91,6 +91,7 @@ class TuningSession:
 
         Where there is no time for all clones, for some of them first, and so on with the others.
         """
+        self.scheduler.expect()
         self.budget.begin()
         waiting = list(self.subjects)
         while waiting and self.budget.left_s > 0:
