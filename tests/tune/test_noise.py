@@ -25,7 +25,7 @@ from bucketize.program.configuration import Configuration
 from bucketize.tune.api import tune
 from bucketize.tune.task import tasks_of
 
-SESSIONS = 4
+SESSIONS = 6
 ROUNDS = 21
 EVEN = [i / (ROUNDS - 1) - 0.5 for i in range(ROUNDS)]
 """Logarithms of a noise that is as often above as below: no median of it is off."""

@@ -20,6 +20,7 @@ from bucketize.log.log import append, rows
 from bucketize.log.outcome import Outcome
 from bucketize.log.trial import Trial, schedule_hash
 from bucketize.machine.host import host
+from bucketize.machine.target import Target
 from bucketize.measure.job import Job
 from bucketize.measure.runner import LocalRunner
 from bucketize.ops import add, matmul, relu
@@ -27,10 +28,12 @@ from bucketize.tune import api as entry
 from bucketize.tune import session as beginning
 from bucketize.tune import task as believing
 from bucketize.tune.api import opened
+from bucketize.tune.budget import Budget
 from bucketize.tune.database import Database
 from bucketize.tune.observation import observations
 from bucketize.tune.options import Options
 from bucketize.tune.refine import kernels_of
+from bucketize.tune.residual import Forest, forest
 from bucketize.tune.samples import is_product, reference
 from bucketize.tune.search import Search
 from bucketize.tune.session import TuningSession
@@ -289,12 +292,42 @@ def test_no_more_is_asked_at_once_than_is_worth_it(log: Path, stack: ExitStack) 
 
 
 @pytest.mark.parametrize("search", ["grid", "random"])
+@pytest.mark.filterwarnings("ignore:.*measured elsewhere")
 def test_who_expects_nothing_grows_no_forest(
     log: Path, stack: ExitStack, monkeypatch: pytest.MonkeyPatch, search: str
 ) -> None:
+    """Neither of the logs that come with the project, nor of what other processors found."""
     monkeypatch.setattr(believing, "forest", None)
+    monkeypatch.setattr(beginning, "Forest", None)
     begun(stack, log, module(), LOW[:1], search=search, trials=3).work()
     assert len({t.schedule_hash for t in rows(log)}) == 3
+    elsewhere(log)
+    again = begun(stack, log, module(), LOW[:1], search=search, trials=3)
+    again.work()
+    assert tried(again) == 3
+
+
+@pytest.mark.parametrize(("trials", "learns"), [(9, True), (1, False)])
+def test_what_is_expected_is_computed_before_the_time_runs(
+    log: Path, stack: ExitStack, monkeypatch: pytest.MonkeyPatch, trials: int, learns: bool
+) -> None:
+    """Where nothing but the default may be tried, nothing is learnt."""
+    done: list[str] = []
+    begin = Budget.begin
+
+    def grown(target: Target) -> Forest:
+        done.append("forest")
+        return forest(target)
+
+    def started(budget: Budget) -> None:
+        done.append("clock")
+        begin(budget)
+
+    monkeypatch.setattr(believing, "forest", grown)
+    monkeypatch.setattr(Budget, "begin", started)
+    begun(stack, log, module(), LOW[:1], trials=trials).work()
+    assert done[-1] == "clock"
+    assert ("forest" in done) is learns
 
 
 # --- from another processor ----------------------------------------------------------------------

@@ -241,9 +241,8 @@ class _ProductLoops:
         """Tiles lo..hi of a panel, or of several from it on, in passes over their depth."""
         b, step = self.put_panel(bases, panel)
         w, units, size = self.w, self.d[self.form.unit], self.d["pass_units"]
-        skip: Size = 0
         if self.form.image:
-            skip, step = self.d["tap_step"], w.mul(self.d["inner_taps"], self.d["tap_bytes"])
+            step = w.mul(self.d["inner_taps"], self.d["tap_bytes"])
 
         def chunk(first: ir.Value, _: Values) -> None:
             last = w.least(w.add(first, CHUNK), hi)
@@ -253,7 +252,7 @@ class _ProductLoops:
                 self.frame.put("b", w.at(b, w.mul(u, step)))
                 self.frame.put("units", w.least(left, size))
                 if self.form.image:
-                    self.frame.put("skip", w.mul(u, skip))
+                    self.frame.put("skip", w.mul(u, self.d["tap_step"]))
                 if self.form.padded:
                     self.frame.put("line", u)
                     self.put_finite(w.mul(step, w.least(left, size)))
@@ -306,13 +305,11 @@ class _ProductLoops:
 
     def windows(self, cursor: Values, lo: Size, hi: Size) -> None:
         """Tiles lo..hi of pixels, whose rows lie where the image has them."""
-        w, form, frame = self.w, self.form, self.frame
 
         def tile(i: ir.Value, cursor: Values) -> Values:
             height = self.height_of(i)
             cursor = self.put_rows(cursor, height)
-            key = w.add(height, frame.word("kind")) if form.abreast else height
-            self.tiles.call(w, w.word(key), self.memory, frame.memory)
+            self.tiles.call(self.w, height, self.memory, self.frame.memory)
             return cursor
 
-        w.loop(lo, hi, tile, cursor)
+        self.w.loop(lo, hi, tile, cursor)
