@@ -20,7 +20,9 @@ ROOTS = (
     "bucketize.many.many",
     "bucketize.serve.__main__",
     "bucketize._version",
-)
+    *("bucketize.inspect.explain", "bucketize.save.write", "bucketize.traffic.value"),
+    "bucketize.warm_up",
+)  # beside the first, imported when they are asked for
 WHOLE = (
     "bucketize/ops",
     "bucketize/link/native",

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from benchmarks.excess import Excess
 from benchmarks.grids import LOGS, filters, narrow
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.templates import candidates
 from bucketize.log.log import rows
 from bucketize.lower.cost import default_of

@@ -20,7 +20,7 @@ from benchmarks.figure import Figure
 from benchmarks.rest import rest
 from bucketize.ir import Atom, Builder, Const, Module, Var, specialise
 from bucketize.kernel.gemm.cost import ProductCost, best, cold_bytes
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
 from bucketize.log.environment import here

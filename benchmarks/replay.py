@@ -35,7 +35,7 @@ from benchmarks.grids import GRIDS, LEVELS, LOGS
 from bucketize.kernel.depthwise.cost import DepthwiseCost
 from bucketize.kernel.gemm.cost import best, cold_bytes
 from bucketize.kernel.loops.cost import Steps, seconds_each, taken
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.winograd.cost import WinogradCost
 from bucketize.log.log import rows
 from bucketize.log.trial import schedule_json

@@ -267,3 +267,17 @@ def _refuse_mapping(name: str | int, array: object) -> None:
     if isinstance(array, Mapping):
         how = "unpack it: run(**inputs), or run_named(**inputs) for results by name, too"
         raise ArgumentError(f"input {name!r}: expected an array, got a mapping; {how}")
+
+
+def sizes_of(inputs: Sequence[Var], given: Mapping[str, Any]) -> dict[str, int]:
+    """Symbol sizes from input shapes (by input name) and sizes (by symbol name) that agree."""
+    params = {p.name: p for p in inputs}
+    symbols = {s.name: s for p in inputs for s in p.type.symbols()}
+    for name in given:
+        if name not in params and name not in symbols:
+            raise unknown_name("input or symbol", name, [*params, *symbols])
+    shapes = {n: checked_shape(params[n], v) for n, v in given.items() if n in params}
+    named = {n: checked_size(symbols[n], v) for n, v in given.items() if n not in params}
+    sizes = bind_shapes([params[n] for n in shapes], list(shapes.values()), named)
+    check_sizes(inputs, sizes)
+    return sizes

@@ -12,10 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from bucketize.call import arrange_inputs
+from bucketize.call import arrange_inputs, sizes_of
 from bucketize.errors import ArgumentError, RequestsError, unknown_name
 from bucketize.fork import ThreadLock
-from bucketize.inspect.explain import Explanation, explain, sizes_of
 from bucketize.ir import Module, Var
 from bucketize.kernel.object import Kernel
 from bucketize.link.image import Image
@@ -29,21 +28,20 @@ from bucketize.runtime.memory import Memory
 from bucketize.runtime.output import checked, filled
 from bucketize.runtime.serving import Serving, owned
 from bucketize.runtime.vm import Context
-from bucketize.save.write import save
 from bucketize.table import html_heading, html_table
 from bucketize.traffic.counter import TrafficCounter
-from bucketize.traffic.value import Traffic
-from bucketize.warm_up import in_order, warm
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from bucketize.background import WarmUp
+    from bucketize.inspect.explain import Explanation
     from bucketize.inspect.report import ServingReport
     from bucketize.inspect.roofline import Roofline
     from bucketize.many.deliver import Done
     from bucketize.many.many import Many, Request
     from bucketize.many.plan import CallPlan
+    from bucketize.traffic.value import Traffic
 
 REPORTED = 64  # sizes: a few seconds on the largest models
 
@@ -495,7 +493,8 @@ class Executable:
         """
         serving = self._serving  # to its end, though another may come meanwhile
         routines = serving.image.program.routines
-        names = in_order(serving.image.program, traffic, seconds)
+        module = rest("bucketize.warm_up")
+        names: list[str] = module.in_order(serving.image.program, traffic, seconds)
         end = time.monotonic() + seconds
         with shown(progress, progress_bar("warming up")) as tell:
             for i, name in enumerate(names):
@@ -503,7 +502,7 @@ class Executable:
                     return names[i:]
                 if tell is not None:
                     tell(name, i, len(names))
-                warm(routines[name], lambda r, inputs: serving.gated(r.name, inputs))
+                module.warm(routines[name], lambda r, inputs: serving.gated(r.name, inputs))
         return []
 
     def warm_up_in_background(
@@ -534,7 +533,7 @@ class Executable:
         # a compiler is loaded by who asks for it
         module = rest("bucketize.background")
         image = self.image
-        names = in_order(image.program, traffic, seconds)
+        names = rest("bucketize.warm_up").in_order(image.program, traffic, seconds)
         with self._warming:
             if self._warm_up is not None:
                 self._warm_up.give_way()
@@ -598,7 +597,7 @@ class Executable:
             ProgramError: the file cannot be written.
 
         """
-        save(self.image, path)
+        rest("bucketize.save.write").save(self.image, path)
 
     def save_library(self, path: str | Path, format: str = "so") -> Path:
         """Write a library of C: every clone, the weights and what chooses, for any language.
@@ -731,7 +730,7 @@ class Executable:
         with self._changing:
             image, mine = self._serving.image, self.module
         sizes = sizes_of(image.program.routines["main"].params, shapes)
-        report = explain(sizes, Context(image))
+        report: Explanation = rest("bucketize.inspect.explain").explain(sizes, Context(image))
         report.shared = lambda: str(self._many())
         if mine is not None and report.clone in mine.functions:
             # these load all templates, which a loaded executable does without

@@ -302,6 +302,7 @@ def _dims_array(type_: Type) -> Array | None:
 
 
 OPS: dict[str, Op] = {}
+"""Operators that were declared so far, by name."""
 ELSEWHERE = {"onnx_node": "bucketize.onnx.postponed"}
 """Where operators are declared that not everybody imports: they are when somebody asks for them."""
 
@@ -387,9 +388,15 @@ def _registered(module: str, name: str) -> Op:
 
 def get(name: str) -> Op:
     """The operator of this name."""
-    if name not in OPS and name in ELSEWHERE:
+    if name in ELSEWHERE:
         importlib.import_module(ELSEWHERE[name])
     try:
-        return OPS[name]
+        return OPS[name] if name in OPS else all_ops()[name]
     except KeyError:
         raise unknown_name("operator", name, OPS) from None
+
+
+def all_ops() -> dict[str, Op]:
+    """All operators by their names, those included whose families nobody used yet."""
+    importlib.import_module("bucketize.ops.every")
+    return OPS

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bucketize.compiler import logged
 from bucketize.ir import Module
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.select import Select
-from bucketize.kernel.template import Implementation
 from bucketize.machine.host import host
 from bucketize.program.configuration import Configuration
 from bucketize.program.decide import decide

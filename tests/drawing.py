@@ -26,13 +26,13 @@ from bucketize.ir import (
     settle,
     without_value,
 )
-from bucketize.op import OPS
+from bucketize.op import all_ops
 from bucketize.ops.dim import dim_less
 from bucketize.types import ANY, Symbol, tensor
 
 NUMBERS = count()
 """Of the functions that are called: each call has one of its own."""
-ELEMENTWISE = sorted(n for n, o in OPS.items() if o.scalar is not None and not o.defaults)
+ELEMENTWISE = sorted(n for n, o in all_ops().items() if o.scalar is not None and not o.defaults)
 
 
 @st.composite
@@ -70,7 +70,7 @@ def grow(draw, out, pool, depth):
 
 
 def ordinary(draw, out, pool, depth):
-    op = OPS[draw(st.sampled_from(ELEMENTWISE))]
+    op = all_ops()[draw(st.sampled_from(ELEMENTWISE))]
     count = len(inspect.signature(op.compute).parameters)
     return [out.emit(op, *(draw(st.sampled_from(pool)) for _ in range(count)))]
 

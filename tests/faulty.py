@@ -7,7 +7,8 @@ import subprocess
 import sys
 from typing import Any
 
-from bucketize.kernel.template import Launch, Schedule, Template, everywhere
+from bucketize.kernel.schedule import Schedule
+from bucketize.kernel.template import Launch, Template, everywhere
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.workload import Workload
 from bucketize.measure.process import Child, Event

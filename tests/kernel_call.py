@@ -12,7 +12,8 @@ import numpy as np
 from bucketize.interpret import run_function
 from bucketize.ir import Atom, Builder, Const, Var, specialise
 from bucketize.kernel.build import build
-from bucketize.kernel.template import Knob, Launch, Template
+from bucketize.kernel.schedule import Knob
+from bucketize.kernel.template import Launch, Template
 from bucketize.kernel.templates import LOOP
 from bucketize.kernel.workload import Workload
 from bucketize.machine.host import host

@@ -52,7 +52,7 @@ PLAIN = {  # what writes JSON by itself: no numbers that might not be finite, or
     "bucketize/table.py": "here",
     "bucketize/kernel/build.py": "text, to a process of ours",
     "bucketize/kernel/builder.py": "text, to the process that started it",
-    "bucketize/kernel/template.py": "text",
+    "bucketize/kernel/schedule.py": "text",
     "bucketize/log/trial.py": "schedules: integers and words",
     "bucketize/measure/process.py": "to a process of ours",
     "bucketize/measure/worker.py": "to the process that started it: an error may be infinite",

@@ -40,7 +40,7 @@ class Model:
 
         Where one is missing, the error shows how to give it.
         """
-        from bucketize.inspect.explain import sizes_of
+        from bucketize.call import sizes_of
 
         try:
             return sizes_of(self.params, given)

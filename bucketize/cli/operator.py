@@ -28,7 +28,7 @@ from bucketize.onnx.kind import type_name
 from bucketize.onnx.load import OPSETS
 from bucketize.onnx.node import CONVERTERS
 from bucketize.onnx.standard import first_version
-from bucketize.op import OPS, UNSAFE, Movement, Op
+from bucketize.op import UNSAFE, Movement, Op, all_ops
 from bucketize.ops.dim import from_dims
 from bucketize.ops.sample import Sample, samples
 from bucketize.ops.shape import shape_of, size_of
@@ -183,7 +183,7 @@ def _workload(sample: Sample, is_constant: bool) -> Workload:
 def _pads(ops: Set[Op]) -> str:
     if not ops.isdisjoint(STRUCTURAL):
         return "no"
-    twins = {OPS.get(op.name.removeprefix("dyn."), op) for op in ops}
+    twins = {all_ops().get(op.name.removeprefix("dyn."), op) for op in ops}
     verdicts = [_pads_alone(op) for op in twins - OF_SHAPES - COUNTED.keys()]
     return min(verdicts, key=("no", "some axes", "yes").index, default="yes")
 

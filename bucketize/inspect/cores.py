@@ -15,7 +15,7 @@ from bucketize.kernel.build import build
 from bucketize.kernel.depthwise.cost import FITTED
 from bucketize.kernel.depthwise.template import TEMPLATE, sweep
 from bucketize.kernel.emit.writer import FLOAT_BYTES
-from bucketize.kernel.template import Schedule
+from bucketize.kernel.schedule import Schedule
 from bucketize.kernel.workload import Workload
 from bucketize.link.ffi import function_at
 from bucketize.link.memory import address, empty_bytes

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bucketize.call import bind_shapes, check_sizes, checked_shape, checked_size, refusal
-from bucketize.errors import unknown_name
-from bucketize.ir import Binding, Var
+from bucketize.call import refusal
+from bucketize.ir import Binding
 from bucketize.link.image import Supply
 from bucketize.lower.arrangement import USUAL, Arrangement
 from bucketize.program.instruction import (
@@ -175,20 +174,6 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
 COLUMNS = ("times", "name", "op", "shape", "kernel", TIME, "schedule", "why", "strip")
 SAME = ("op", "shape", "kernel", "schedule", "why")
 """What is the same of steps that repeat."""
-
-
-def sizes_of(inputs: Sequence[Var], given: Mapping[str, Any]) -> dict[str, int]:
-    """Symbol sizes from input shapes (by input name) and sizes (by symbol name) that agree."""
-    params = {p.name: p for p in inputs}
-    symbols = {s.name: s for p in inputs for s in p.type.symbols()}
-    for name in given:
-        if name not in params and name not in symbols:
-            raise unknown_name("input or symbol", name, [*params, *symbols])
-    shapes = {n: checked_shape(params[n], v) for n, v in given.items() if n in params}
-    named = {n: checked_size(symbols[n], v) for n, v in given.items() if n not in params}
-    sizes = bind_shapes([params[n] for n in shapes], list(shapes.values()), named)
-    check_sizes(inputs, sizes)
-    return sizes
 
 
 def explain(sizes: dict[str, int], context: Context) -> Explanation:

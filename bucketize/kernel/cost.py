@@ -9,7 +9,8 @@ import numpy as np
 
 from bucketize.errors import KernelError
 from bucketize.kernel.gemm.cost import cold_bytes as usual_bytes
-from bucketize.kernel.template import Cost, Implementation, Schedule
+from bucketize.kernel.schedule import Implementation, Schedule
+from bucketize.kernel.template import Cost
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import FORK, FORK_S, work
 from bucketize.kernel.workload import Workload

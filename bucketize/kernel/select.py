@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 
 SEPARATOR = "; from "
 

@@ -9,7 +9,7 @@ over the segment's symbols; the distinct ones are evaluated once and gathered. K
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -89,3 +89,7 @@ class Plan:
     def fixed(self) -> int:
         """How many pointers are relative to arena and table: they move with sizes only."""
         return int((self.pointers[:, POINTER.base] < len(BASE)).sum())
+
+
+TABLES = tuple(f.name for f in fields(Plan) if f.type == "Array")
+"""The fields of a plan that are arrays of words."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 from bucketize.log.cell import optional_integer, optional_number
 from bucketize.log.environment import Environment
 from bucketize.log.outcome import CACHED, COMPILED, ErrorKind, Outcome

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from bucketize.errors import TypeRelError
 from bucketize.ir import Const, Function, all_bindings
 from bucketize.kernel.cost import CostModel, model_of, seconds_over
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.select import Select
-from bucketize.kernel.template import Implementation, Template
+from bucketize.kernel.template import Template
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.typical import SHARES, Box, TypicalPoints, cuts, least_size, points, slices
 from bucketize.kernel.workload import Workload

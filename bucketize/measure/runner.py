@@ -14,7 +14,7 @@ from typing import Protocol, Self
 from bucketize.errors import TuneError
 from bucketize.ir import Module
 from bucketize.kernel.build import is_built
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.workload import Workload
 from bucketize.log.environment import Environment, here

@@ -22,7 +22,7 @@ from bucketize.busy import machine_load
 from bucketize.compare import relative_error
 from bucketize.errors import BucketizeError, TuneError, unknown_name
 from bucketize.kernel.build import build, is_built
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import FORK, work
 from bucketize.log.outcome import CACHED, COMPILED, Outcome

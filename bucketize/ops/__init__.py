@@ -1,29 +1,17 @@
-"""The operators; importing this package fills the table in `bucketize.op`.
+"""The operators, each declared in the file of its family; a family is imported when it is used.
 
-Each family exports what it declares.
+`bucketize.ops.NAME` is the operator of a name, from whichever family.
 """
 
-from bucketize.ops.dim import *
-from bucketize.ops.dyn.axes import *
-from bucketize.ops.dyn.shape import *
-from bucketize.ops.elementwise.activation import *
-from bucketize.ops.elementwise.arithmetic import *
-from bucketize.ops.elementwise.bits import *
-from bucketize.ops.elementwise.trigonometry import *
-from bucketize.ops.fill import *
-from bucketize.ops.index import *
-from bucketize.ops.linalg import *
-from bucketize.ops.random import *
-from bucketize.ops.reduce import *
-from bucketize.ops.resample.resize import *
-from bucketize.ops.resample.sampling import *
-from bucketize.ops.segment import *
-from bucketize.ops.selection import *
-from bucketize.ops.sequence import *
-from bucketize.ops.shape import *
-from bucketize.ops.spectrum import *
-from bucketize.ops.window.column import *
-from bucketize.ops.window.deformed import *
-from bucketize.ops.window.image import *
-from bucketize.ops.window.transposed import *
-from bucketize.ops.window.volume import *
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bucketize.ops.every import *
+
+
+def __getattr__(name: str) -> Any:
+    every = import_module("bucketize.ops.every")
+    if name.startswith("_") or not hasattr(every, name):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(every, name)

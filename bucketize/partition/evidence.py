@@ -14,8 +14,8 @@ import numpy as np
 from bucketize.call import bind_shapes
 from bucketize.errors import ShapeError, TypeRelError
 from bucketize.kernel.cost import seconds
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.select import Select
-from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload
 from bucketize.log.cell import parse_shapes

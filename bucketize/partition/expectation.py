@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from bucketize.ir import Module
 from bucketize.kernel.cost import seconds_over
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.select import Select
-from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.typical import Box
 from bucketize.kernel.workload import Workload

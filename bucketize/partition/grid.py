@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from bucketize.dispatch.bucket import Bucket
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.typical import Box
 from bucketize.kernel.workload import Workload
 from bucketize.machine.speed import Floats

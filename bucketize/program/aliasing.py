@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from bucketize.ir import Atom, Binding, Const, Function
 from bucketize.op import Movement
-from bucketize.ops import concat, strided_slice
 from bucketize.ops.rules import slice_ends
+from bucketize.ops.shape import concat, strided_slice
 from bucketize.types import ANY, Dim, Shape, product
 
 

@@ -14,10 +14,10 @@ from typing import Any, ClassVar, get_type_hints
 
 from bucketize.ir import Atom, Binding, Const, Function, Var, mentioned
 from bucketize.ir.relation import relations
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.select import Select
-from bucketize.kernel.template import Implementation
 from bucketize.kernel.workload import Workload
-from bucketize.ops import from_dims
+from bucketize.ops.dim import from_dims
 from bucketize.program.aliasing import Able, Location, Places
 from bucketize.program.decision_table import Nodes
 from bucketize.program.lazy import Lazy

@@ -19,8 +19,8 @@ import numpy as np
 
 from bucketize.errors import CompileError, TypeRelError
 from bucketize.ir import Const
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.select import Select
-from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.typical import Box, cuts, least_size
 from bucketize.kernel.workload import Workload

@@ -13,7 +13,7 @@ import pandas as pd
 from bucketize.errors import TypeRelError
 from bucketize.inspect.predict import Prediction
 from bucketize.kernel.cost import seconds_over
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.program.instruction import KernelCall
 from bucketize.report.subject import ReportSubject

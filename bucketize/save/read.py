@@ -15,10 +15,10 @@ from bucketize.fork import ThreadLock
 from bucketize.ir import Atom, Binding, Clone, Const, Function, Var
 from bucketize.kernel.object import Kernel
 from bucketize.kernel.object import load as load_object
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.workload import workload_of
 from bucketize.link.memory import aligned
-from bucketize.link.plan import Plan, Result, agreed
+from bucketize.link.plan import TABLES, Plan, Result, agreed
 from bucketize.lower.arrangement import Arrangement
 from bucketize.machine.speed import speed_of
 from bucketize.machine.target import Processor, Target
@@ -38,7 +38,6 @@ from bucketize.program.instruction import (
 from bucketize.program.program import Program, Routine, Routines
 from bucketize.release import release
 from bucketize.save.container import File, sound
-from bucketize.save.write import TABLES
 from bucketize.text import parse_function, parse_type
 from bucketize.types import Dim, Symbol, Type
 

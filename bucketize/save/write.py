@@ -16,7 +16,7 @@ import numpy as np
 from bucketize.ir import Atom, Binding, Const, Function, Var, infer, without_value
 from bucketize.kernel.object import Kernel
 from bucketize.link.image import Image, core
-from bucketize.link.plan import Plan, agreed
+from bucketize.link.plan import TABLES, Plan, agreed
 from bucketize.op import Array
 from bucketize.program.decision_table import Nodes
 from bucketize.program.instruction import (
@@ -34,9 +34,6 @@ from bucketize.text import constants, show
 from bucketize.types import Dim, Symbol, TensorType
 
 Json: TypeAlias = dict[str, Any]
-
-TABLES = tuple(f.name for f in fields(Plan) if f.type == "Array")
-"""The fields of a plan that are arrays of words."""
 
 
 def save(image: Image, path: str | Path) -> None:

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-import bucketize.ops  # noqa: F401  (fills the table of operators)
 from bucketize.errors import BucketizeError, ParseError
 from bucketize.ir import (
     CALL,

@@ -13,14 +13,17 @@ import time
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from bucketize.errors import unknown_name, warn
 from bucketize.fork import begins_anew
+from bucketize.release import rest
 from bucketize.traffic.latency import Latencies
-from bucketize.traffic.value import Traffic
+
+if TYPE_CHECKING:
+    from bucketize.traffic.value import Traffic
 
 MOST_SIZES = 65_536
 """Sizes, each once for each bin of time, that a counter tells apart; beyond, bins are made wider,
@@ -229,8 +232,10 @@ class TrafficCounter:
             warn(f"more than {MOST_SIZES} sizes came: they are rounded up, {step} of them to one")
         if not counts or not self.symbols:
             return None
-        rows = np.array([*counts])
-        return Traffic(self.symbols, rows[:, 1:], np.array([*counts.values()]), began + rows[:, 0])
+        rows, each = np.array([*counts]), np.array([*counts.values()])
+        value = rest("bucketize.traffic.value")
+        traffic: Traffic = value.Traffic(self.symbols, rows[:, 1:], each, began + rows[:, 0])
+        return traffic
 
     def by_clone(self, clones: Clones) -> Clones:
         """The requests so far of contexts whose requests go to `clones`."""

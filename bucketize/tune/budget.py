@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from bucketize.errors import LateError
 from bucketize.kernel.build import BUILD_S
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 from bucketize.measure.job import SEARCHING, Repeats
 from bucketize.measure.race import ENOUGH_S, LEAST
 from bucketize.tune.database import Database

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.select import Select
-from bucketize.kernel.template import Implementation
 from bucketize.log.cell import cited
 from bucketize.log.confidence import Interval, of_median, ratios
 from bucketize.log.outcome import Outcome

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 import pandas as pd
 
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 from bucketize.log.frame import trial_frame
 from bucketize.log.trial import CLONE, KERNEL, Trial
 from bucketize.log.verdict import Verdict, all_standing, geometric_mean, histories

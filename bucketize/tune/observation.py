@@ -11,7 +11,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from bucketize.kernel.template import Cost, Schedule
+from bucketize.kernel.schedule import Schedule
+from bucketize.kernel.template import Cost
 from bucketize.kernel.templates import candidates
 from bucketize.log.trial import KERNEL, Trial
 from bucketize.machine.host import host

@@ -15,7 +15,7 @@ import numpy as np
 from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm.cost import FITTED, Knobs, arrays, seconds
 from bucketize.kernel.product import Product
-from bucketize.kernel.template import Schedule
+from bucketize.kernel.schedule import Schedule
 from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
 from bucketize.tune.samples import Record, reference

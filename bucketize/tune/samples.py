@@ -13,7 +13,7 @@ from pathlib import Path
 from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm.schedule import Tiling, is_packed
 from bucketize.kernel.product import Product
-from bucketize.kernel.template import Schedule
+from bucketize.kernel.schedule import Schedule
 from bucketize.log.cell import parse_shapes
 from bucketize.log.log import rows
 from bucketize.log.trial import KERNEL, Trial

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from bucketize.errors import warn
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 from bucketize.tune.database import Database, failed
 from bucketize.tune.options import Options
 from bucketize.tune.residual import Forest

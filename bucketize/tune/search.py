@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from bucketize.errors import TuneError, unknown_name
-from bucketize.kernel.template import Implementation, Knob, Template, combinations
+from bucketize.kernel.schedule import Implementation, Knob
+from bucketize.kernel.template import Template, combinations
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
 from bucketize.log.trial import Source

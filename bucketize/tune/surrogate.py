@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bucketize.kernel.template import Implementation, Knob
+from bucketize.kernel.schedule import Implementation, Knob
 from bucketize.machine.speed import Floats
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ from bucketize.inspect.predict import constant_bytes, predicted
 from bucketize.ir import CALL, Function, Module, Var, all_bindings
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.gemm.cost import ProductCost
+from bucketize.kernel.schedule import Implementation, Schedule
 from bucketize.kernel.select import Select
-from bucketize.kernel.template import Cost, Implementation, Schedule, Shapes
+from bucketize.kernel.template import Cost, Shapes
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import Work, work
 from bucketize.kernel.workload import Workload

@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 
 from bucketize.kernel.gemm.cost import ProductCost
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.log.trial import Trial
 from bucketize.machine.speed import Floats

@@ -36,7 +36,7 @@ from benchmarks import (
 )
 from bucketize import ops
 from bucketize.ir import Builder, Module, Var
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 from bucketize.log.log import rows
 from bucketize.machine.named import KNOWN, named
 from bucketize.tune.task import Point, Task

@@ -9,7 +9,7 @@ import pytest
 from bucketize.inspect import cores
 from bucketize.kernel.depthwise.cost import FITTED
 from bucketize.kernel.depthwise.template import sweep
-from bucketize.kernel.template import Schedule
+from bucketize.kernel.schedule import Schedule
 from bucketize.kernel.workload import Workload
 from bucketize.machine.host import host
 from bucketize.machine.speed import FAMILIES, TYPICAL

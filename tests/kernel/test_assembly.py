@@ -28,7 +28,7 @@ from bucketize.kernel.gemm import cost, matmul
 from bucketize.kernel.gemm.macrokernel import CHUNK
 from bucketize.kernel.gemm.schedule import LOW, Tiling, tiles
 from bucketize.kernel.product import Product
-from bucketize.kernel.template import Schedule
+from bucketize.kernel.schedule import Schedule
 from bucketize.kernel.winograd import template as winograd
 from bucketize.machine.named import X86_LINUX, named
 from bucketize.machine.target import LINE, Processor, Target, target_of

@@ -28,8 +28,9 @@ from bucketize.kernel.gemm.cost import tiles_of
 from bucketize.kernel.gemm.matmul import balanced
 from bucketize.kernel.gemm.schedule import HIGH
 from bucketize.kernel.loops.cost import FITTED, KINDS, Steps
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.select import Select
-from bucketize.kernel.template import Implementation, Template
+from bucketize.kernel.template import Template
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.typical import Box, TypicalPoints, between, points, slices
 from bucketize.kernel.workload import Workload

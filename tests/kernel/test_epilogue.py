@@ -29,13 +29,13 @@ from bucketize.kernel.rows import template as row
 from bucketize.lower.pipeline import lower
 from bucketize.machine.host import processor
 from bucketize.machine.target import Target
-from bucketize.op import OPS, Array, Op
+from bucketize.op import Array, Op, all_ops
 from bucketize.ops.sample import samples
 from bucketize.types import tensor
 
 pytestmark = pytest.mark.usefixtures("few_registers")
 
-FORMS = [op for op in OPS.values() if op.scalar and expression.has_vector_form(op.scalar)]
+FORMS = [op for op in all_ops().values() if op.scalar and expression.has_vector_form(op.scalar)]
 
 
 # --- expressions ---------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ from test_kernel_loops import workload_of
 from bucketize import ops
 from bucketize.kernel.emit.module import module_text
 from bucketize.kernel.int8 import loops
-from bucketize.kernel.template import Implementation, Template
+from bucketize.kernel.schedule import Implementation
+from bucketize.kernel.template import Template
 from bucketize.kernel.templates import TEMPLATES, VECTOR
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Processor, Target

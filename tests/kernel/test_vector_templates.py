@@ -31,7 +31,8 @@ from bucketize.kernel.gemm.epilogue import of_workload
 from bucketize.kernel.gemm.schedule import tallest
 from bucketize.kernel.rotary import template as rotary
 from bucketize.kernel.rows import template as row
-from bucketize.kernel.template import Knob, Schedule, Template, combinations
+from bucketize.kernel.schedule import Knob, Schedule
+from bucketize.kernel.template import Template, combinations
 from bucketize.kernel.workload import Workload
 from bucketize.machine.host import host
 from bucketize.machine.target import Target

@@ -24,7 +24,7 @@ from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.build import build
 from bucketize.kernel.gemm import conv
 from bucketize.kernel.gemm.cost import ALIKE, cold_bytes
-from bucketize.kernel.template import Implementation, Schedule
+from bucketize.kernel.schedule import Implementation, Schedule
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.winograd import matrices as minimal
 from bucketize.kernel.winograd import template as winograd

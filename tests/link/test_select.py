@@ -23,8 +23,8 @@ from bucketize.executable import Executable
 from bucketize.inspect.predict import predicted
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Const, Module
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.select import Select
-from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload
 from bucketize.link import strip

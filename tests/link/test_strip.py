@@ -16,7 +16,7 @@ import bucketize
 from bucketize import ops
 from bucketize.executable import Executable
 from bucketize.ir import Atom, Builder, Const, Function, Module, Var
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.winograd import loops as patchwork
 from bucketize.kernel.winograd.template import TEMPLATE as WINOGRAD
 from bucketize.link import strip

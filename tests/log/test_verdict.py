@@ -19,7 +19,7 @@ import bucketize
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import BucketizeWarning, LogError
 from bucketize.ir import Builder, Const, Module, Var
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.log.confidence import Interval, of_median, ratios
 from bucketize.log.fingerprint import bounds_of, graph_of, source_of

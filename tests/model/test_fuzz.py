@@ -25,7 +25,7 @@ from bucketize.dispatch.tree import dispatch
 from bucketize.errors import BucketizeError, DispatchError, PaddingError, ShapeError, TypeRelError
 from bucketize.interpret import compute, evaluate_module
 from bucketize.ir import IF, Atom, Binding, Builder, Const, Module, Var, infer
-from bucketize.op import OPS, Op
+from bucketize.op import Op, all_ops
 from bucketize.ops.sample import Sample, samples
 from bucketize.transform.simplify import simplify
 from bucketize.types import ANY, Dim, Symbol, evaluate, maximum, minimum, product, tensor
@@ -345,7 +345,9 @@ KEEPING = (
     *(ops.minimum_, ops.maximum_, ops.equal, ops.less, ops.isnan),
 )
 """What rounds nothing."""
-SAMPLES = {op: [s for s in samples(op) if floats_or_bits(s)] for op in OPS.values() if op.scalar}
+SAMPLES = {
+    op: [s for s in samples(op) if floats_or_bits(s)] for op in all_ops().values() if op.scalar
+}
 EVERY = tuple(op for op, some in SAMPLES.items() if some)
 
 

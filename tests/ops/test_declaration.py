@@ -15,7 +15,8 @@ from bucketize.ir import Builder, Module, Var
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import workload_of
 from bucketize.lower.pipeline import lower
-from bucketize.op import OPS, Array, Op, op
+from bucketize.op import Array, Op, all_ops, op
+from bucketize.ops import every
 from bucketize.ops.elementwise.arithmetic import unary
 from bucketize.text import parse, show
 from bucketize.types import Symbol, tensor
@@ -33,7 +34,7 @@ def softsign() -> Iterator[Op]:
         return np.asarray(scale * x / (1 + abs(x)))
 
     yield softsign2
-    del OPS[softsign2.name]
+    del all_ops()[softsign2.name]
 
 
 def activated(op: Op) -> Module:
@@ -92,6 +93,14 @@ def test_a_misspelt_or_missing_fact_is_an_error(facts: dict[str, object], match:
 
 
 def test_each_family_exports_what_it_declares() -> None:
-    declared = {op for op in OPS.values() if op.compute.__module__.startswith("bucketize.ops.")}
-    exported = {value for value in vars(ops).values() if isinstance(value, Op)}
+    declared = {
+        op for op in all_ops().values() if op.compute.__module__.startswith("bucketize.ops.")
+    }
+    exported = {value for value in vars(every).values() if isinstance(value, Op)}
     assert declared == exported
+
+
+def test_operators_are_found_without_their_family() -> None:
+    assert all_ops()["softmax"] is ops.softmax
+    with pytest.raises(AttributeError, match=r"module 'bucketize.ops' has no attribute 'softmux'"):
+        ops.softmux  # noqa: B018

@@ -22,7 +22,7 @@ from bucketize.errors import BucketizeError
 from bucketize.ir import STRUCTURAL
 from bucketize.ir.relation import broken
 from bucketize.kernel.emit.expression import TRIGONOMETRY
-from bucketize.op import OPS, UNSAFE, Array, Attrs, Fill, Movement, Op
+from bucketize.op import UNSAFE, Array, Attrs, Fill, Movement, Op, all_ops
 from bucketize.ops.sample import Sample, parse, samples
 from bucketize.types import (
     ANY,
@@ -38,7 +38,7 @@ from bucketize.types import (
     symbols,
 )
 
-TABLE = [op for op in OPS.values() if op not in STRUCTURAL and op.relation is None]
+TABLE = [op for op in all_ops().values() if op not in STRUCTURAL and op.relation is None]
 ELEMENTWISE = [op for op in TABLE if op.scalar is not None]
 VALUED = [op for op in TABLE if op.value is not None]
 DYNAMIC = [op for op in TABLE if op.reads]
@@ -316,7 +316,7 @@ def test_infinite_fills_of_integers(text: str, dtype: str) -> None:
     limits = np.iinfo(dtype)
     for values in ((limits.min, 7, limits.max), (limits.max, limits.max), (limits.min,)):
         given = f"{dtype}[N] = ({', '.join(map(str, values))},)"
-        sample = parse(OPS[name], f"{given} {{{attributes}}}", 0)
+        sample = parse(all_ops()[name], f"{given} {{{attributes}}}", 0)
         sizes = ({"N": len(values)}, {"N": len(values) + 3})
         check_padding(sample, np.random.default_rng(0), sizes, padding_rules(sample, "N"))
 
@@ -572,9 +572,9 @@ def test_only_what_is_told_a_seed_draws_numbers() -> None:
 
 
 def test_every_dynamic_op_has_a_static_twin() -> None:
-    dynamic = {op for name, op in OPS.items() if name.startswith("dyn.")}
-    assert dynamic == {op for op in OPS.values() if op.static}
-    assert {op for op in OPS.values() if op.reads} == dynamic - {ops.dyn_with_rank}
+    dynamic = {op for name, op in all_ops().items() if name.startswith("dyn.")}
+    assert dynamic == {op for op in all_ops().values() if op.static}
+    assert {op for op in all_ops().values() if op.reads} == dynamic - {ops.dyn_with_rank}
 
 
 def settle(value: Any, names: dict[str, int]) -> Any:

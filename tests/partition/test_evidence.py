@@ -16,7 +16,7 @@ import bucketize
 from bucketize import zoo
 from bucketize.ir import Module
 from bucketize.kernel.cost import seconds, seconds_over
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload
 from bucketize.log.cell import encoded, shape_text

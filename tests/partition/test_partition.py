@@ -25,7 +25,7 @@ from bucketize.errors import (
 from bucketize.ir import Builder, Module, Var
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.gemm.cost import cold_bytes
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.typical import Box
 from bucketize.kernel.workload import Workload

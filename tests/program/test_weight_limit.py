@@ -19,8 +19,8 @@ from bucketize.inspect.predict import predicted
 from bucketize.interpret import evaluate_module
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.cost import seconds
+from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.select import Select
-from bucketize.kernel.template import Implementation
 from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
 from bucketize.link.link import link

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as arrays
 
 from bucketize.errors import ParseError, TypeRelError, UnknownNameError
 from bucketize.ir import FUSED, STRUCTURAL, Builder, Clone, Const, Function, Module, Var
-from bucketize.op import OPS
+from bucketize.op import all_ops
 from bucketize.ops import add, relu
 from bucketize.ops.dim import from_dims
 from bucketize.text import constants, parse, parse_function, parse_type, show, show_binding
@@ -255,7 +255,7 @@ def emit_example(op, text, out):
 
 CASES = [
     pytest.param(op, text, id=f"{op.name}-{text.strip()}")
-    for op in OPS.values()
+    for op in all_ops().values()
     if op not in STRUCTURAL and op.relation is None
     for text in op.example.split(";")
 ]

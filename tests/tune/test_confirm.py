@@ -21,7 +21,7 @@ from citing import parse_cited
 from bucketize.compiler import logged
 from bucketize.errors import BucketizeWarning, LogError
 from bucketize.ir import Builder, Const, Module, Var
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 from bucketize.log.log import LogWarning, rows
 from bucketize.log.maintain import merge
 from bucketize.log.outcome import Outcome

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from test_confirm import model
 
 from bucketize.compiler import logged
-from bucketize.kernel.template import Implementation
+from bucketize.kernel.schedule import Implementation
 from bucketize.log.outcome import Outcome
 from bucketize.lower.cost import Weighted
 from bucketize.measure import runner as site

@@ -13,7 +13,7 @@ import pytest
 
 from bucketize.cli.command.calibrate import shown
 from bucketize.errors import BucketizeWarning, KernelError
-from bucketize.kernel.template import Schedule
+from bucketize.kernel.schedule import Schedule
 from bucketize.log.environment import here
 from bucketize.machine.calibration import Calibration, stored, write
 from bucketize.machine.host import host, machine_of

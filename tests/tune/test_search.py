@@ -14,7 +14,8 @@ import pytest
 
 from bucketize.errors import TuneError, UnknownNameError
 from bucketize.ir import FUSED, Builder, Const, Var, all_bindings
-from bucketize.kernel.template import Implementation, Template, everywhere
+from bucketize.kernel.schedule import Implementation
+from bucketize.kernel.template import Template, everywhere
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.log.trial import Schedule

@@ -27,7 +27,8 @@ from bucketize.dispatch.tree import dispatch
 from bucketize.errors import ArgumentError, BucketizeWarning, LogError, TuneError, UnknownNameError
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.build import cores
-from bucketize.kernel.template import Implementation, Launch
+from bucketize.kernel.schedule import Implementation
+from bucketize.kernel.template import Launch
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.workload import Workload
 from bucketize.log.environment import here

@@ -13,7 +13,7 @@ from bucketize.kernel.gemm import cost
 from bucketize.kernel.gemm.schedule import Tiling, tallest
 from bucketize.kernel.loops import cost as loops
 from bucketize.kernel.product import Product
-from bucketize.kernel.template import Schedule
+from bucketize.kernel.schedule import Schedule
 from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
 from bucketize.types import Dim, Points

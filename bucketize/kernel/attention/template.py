@@ -21,7 +21,8 @@ from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
 from bucketize.kernel.gemm.matmul import balanced
 from bucketize.kernel.gemm.schedule import tallest
 from bucketize.kernel.loops.loop import spread
-from bucketize.kernel.template import Knob, Launch, Schedule, Shapes, Template, everywhere
+from bucketize.kernel.schedule import Knob, Schedule
+from bucketize.kernel.template import Launch, Shapes, Template, everywhere
 from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import LINE, Target
 from bucketize.types import Dim, Shape, ceil_div, minimum, positive, product

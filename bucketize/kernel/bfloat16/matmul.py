@@ -12,7 +12,8 @@ import numpy as np
 
 from bucketize.kernel.emit.dot import PAIR
 from bucketize.kernel.gemm import matmul
-from bucketize.kernel.template import Packing, Schedule
+from bucketize.kernel.schedule import Schedule
+from bucketize.kernel.template import Packing
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.types.number import BFLOAT16

@@ -14,7 +14,7 @@ import numpy as np
 
 from bucketize.kernel.emit.window import ORDERS
 from bucketize.kernel.emit.writer import FLOAT_BYTES
-from bucketize.kernel.template import Schedule
+from bucketize.kernel.schedule import Schedule
 from bucketize.machine.speed import Floats, Speed, fitted, joined
 from bucketize.machine.target import Target
 from bucketize.types import Points, Shape

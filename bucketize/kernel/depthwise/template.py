@@ -19,16 +19,8 @@ from bucketize.kernel.gemm.conv import (
     window,
 )
 from bucketize.kernel.gemm.matmul import balanced, balances, panels
-from bucketize.kernel.template import (
-    Knob,
-    Launch,
-    Packing,
-    Schedule,
-    Shapes,
-    Template,
-    by_lines,
-    everywhere,
-)
+from bucketize.kernel.schedule import Knob, Schedule
+from bucketize.kernel.template import Launch, Packing, Shapes, Template, by_lines, everywhere
 from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.op import Array

@@ -17,13 +17,13 @@ from bucketize.kernel.gemm.form import TileForm
 from bucketize.kernel.gemm.macrokernel import source
 from bucketize.kernel.gemm.schedule import HIGH, Tiling, knobs, unfit
 from bucketize.kernel.loops.conv import channels_out_last
+from bucketize.kernel.schedule import Schedule
 from bucketize.kernel.template import (
     Launch,
     Lines,
     LineWindow,
     Packing,
     Rows,
-    Schedule,
     Shapes,
     Template,
     pitch_of,

@@ -18,7 +18,7 @@ import numpy as np
 from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm.schedule import ABREAST, FILL, HIGH, LOW, NEON, Tiling, schedules
 from bucketize.kernel.product import Product
-from bucketize.kernel.template import Schedule
+from bucketize.kernel.schedule import Schedule
 from bucketize.kernel.typical import TypicalPoints
 from bucketize.machine.speed import Floats, fitted, joined
 from bucketize.machine.target import LINE, Target

@@ -16,7 +16,8 @@ from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
 from bucketize.kernel.gemm.macrokernel import kept_bytes, source
 from bucketize.kernel.gemm.schedule import FILL, HIGH, NEON, Tile, Tiling, knobs, unfit
 from bucketize.kernel.loops.loop import spread
-from bucketize.kernel.template import Launch, Packing, Schedule, Shapes, Template
+from bucketize.kernel.schedule import Schedule
+from bucketize.kernel.template import Launch, Packing, Shapes, Template
 from bucketize.kernel.typical import SHARES, TypicalPoints
 from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target

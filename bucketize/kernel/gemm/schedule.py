@@ -8,7 +8,8 @@ from functools import cache
 from typing import Any, Self
 
 from bucketize.kernel.emit.writer import FLOAT_BYTES
-from bucketize.kernel.template import Knob, Schedule, combinations
+from bucketize.kernel.schedule import Knob, Schedule
+from bucketize.kernel.template import combinations
 from bucketize.machine.target import Target
 from bucketize.ops.rounding import PLAIN
 

@@ -29,9 +29,10 @@ class Tiles:
             panels = form.group(h)
             if isinstance(panels, int) and panels > 1:
                 wide, single = replace(form, panels=panels), replace(form, in_order=True)
+                same = self.functions[h] if single == form else None
                 self.functions |= {
                     self.wide + h: self._function(w, wide, finish, h, f"x{panels}"),
-                    self.single + h: self._function(w, single, finish, h, "x1"),
+                    self.single + h: same or self._function(w, single, finish, h, "x1"),
                 }
 
     def column(

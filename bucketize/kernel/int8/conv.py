@@ -12,7 +12,8 @@ from bucketize.kernel.int8 import matmul as product_of_bytes
 from bucketize.kernel.loops.conv import channels_out_last
 from bucketize.kernel.loops.cost import Steps
 from bucketize.kernel.loops.loop import only_op
-from bucketize.kernel.template import Launch, Lines, Packing, Schedule, Shapes, Template, everywhere
+from bucketize.kernel.schedule import Schedule
+from bucketize.kernel.template import Launch, Lines, Packing, Shapes, Template, everywhere
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
 from bucketize.op import Array

@@ -14,7 +14,8 @@ from bucketize.kernel.int8 import loops
 from bucketize.kernel.int8.loops import GROUP
 from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
 from bucketize.kernel.loops.loop import only_op
-from bucketize.kernel.template import Knob, Launch, Packing, Schedule, Shapes, Template, everywhere
+from bucketize.kernel.schedule import Knob, Schedule
+from bucketize.kernel.template import Launch, Packing, Shapes, Template, everywhere
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
 from bucketize.op import Array

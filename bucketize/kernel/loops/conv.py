@@ -30,7 +30,8 @@ from bucketize.kernel.loops.product import (
     scratch_sums,
     sums,
 )
-from bucketize.kernel.template import Launch, Packing, Schedule, Shapes
+from bucketize.kernel.schedule import Schedule
+from bucketize.kernel.template import Launch, Packing, Shapes
 from bucketize.kernel.workload import Workload
 from bucketize.op import Array
 from bucketize.ops import conv2d

@@ -14,7 +14,8 @@ from typing import TypeAlias
 import numpy as np
 
 from bucketize.kernel.emit.writer import FLOAT_BYTES
-from bucketize.kernel.template import Launch, Schedule, Shapes
+from bucketize.kernel.schedule import Schedule
+from bucketize.kernel.template import Launch, Shapes
 from bucketize.kernel.work import Work, work
 from bucketize.kernel.workload import Workload
 from bucketize.machine.speed import Floats, Speed, fitted, joined

@@ -18,7 +18,8 @@ import numpy as np
 from bucketize.ir import Atom, Binding, Const
 from bucketize.kernel.emit.expression import DTYPES, IMPORTS, dtype_text, stored_text
 from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
-from bucketize.kernel.template import Launch, Schedule, Shapes, Template, pitch_of
+from bucketize.kernel.schedule import Schedule
+from bucketize.kernel.template import Launch, Shapes, Template, pitch_of
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import Target
 from bucketize.op import Op

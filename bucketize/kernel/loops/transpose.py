@@ -18,7 +18,8 @@ from bucketize.kernel.loops.loop import (
     takes,
 )
 from bucketize.kernel.loops.movement import nest_counts, nest_launch, nest_text
-from bucketize.kernel.template import Launch, Schedule, Shapes, Template
+from bucketize.kernel.schedule import Schedule
+from bucketize.kernel.template import Launch, Shapes, Template
 from bucketize.kernel.workload import Workload
 from bucketize.machine.target import LINE, Target
 from bucketize.ops import transpose

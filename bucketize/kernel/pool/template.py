@@ -16,15 +16,8 @@ from bucketize.kernel.loops.loop import takes
 from bucketize.kernel.loops.pool import counts_pads, dims_of, is_mean
 from bucketize.kernel.pool import loops
 from bucketize.kernel.pool.loops import VECTORS, PoolForm
-from bucketize.kernel.template import (
-    Launch,
-    LineWindow,
-    Schedule,
-    Shapes,
-    Template,
-    by_lines,
-    pitch_of,
-)
+from bucketize.kernel.schedule import Schedule
+from bucketize.kernel.template import Launch, LineWindow, Shapes, Template, by_lines, pitch_of
 from bucketize.kernel.work import work
 from bucketize.kernel.workload import Workload
 from bucketize.machine.speed import Floats, joined

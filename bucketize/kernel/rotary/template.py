@@ -17,7 +17,8 @@ from bucketize.kernel.gemm.level import byte_strides, merged, table
 from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
 from bucketize.kernel.loops.loop import spread
 from bucketize.kernel.rotary import loops
-from bucketize.kernel.template import Launch, Schedule, Shapes, Template
+from bucketize.kernel.schedule import Schedule
+from bucketize.kernel.template import Launch, Shapes, Template
 from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.op import Op

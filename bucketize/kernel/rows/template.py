@@ -12,7 +12,8 @@ from bucketize.kernel.emit import expression
 from bucketize.kernel.loops.cost import Counts, LoopCounts, Steps
 from bucketize.kernel.rows.loops import source
 from bucketize.kernel.rows.pattern import FOLDS, SQUARES, SUM, rows_of
-from bucketize.kernel.template import Launch, Schedule, Shapes, Template
+from bucketize.kernel.schedule import Schedule
+from bucketize.kernel.template import Launch, Shapes, Template
 from bucketize.kernel.workload import Workload, accepted
 from bucketize.machine.target import Target
 from bucketize.types import Dim, product

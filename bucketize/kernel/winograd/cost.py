@@ -9,7 +9,7 @@ import numpy as np
 
 from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm import cost
-from bucketize.kernel.template import Schedule
+from bucketize.kernel.schedule import Schedule
 from bucketize.kernel.typical import TypicalPoints
 from bucketize.kernel.winograd.input import Axes
 from bucketize.kernel.winograd.loops import most_patches, tile_rows

@@ -20,12 +20,11 @@ from bucketize.kernel.gemm import epilogue
 from bucketize.kernel.gemm.conv import accepts_windows, pitched, reads, row_step, weights_of, window
 from bucketize.kernel.gemm.matmul import balanced, balances
 from bucketize.kernel.gemm.schedule import tallest
+from bucketize.kernel.schedule import Knob, Schedule
 from bucketize.kernel.template import (
-    Knob,
     Launch,
     Lines,
     Packing,
-    Schedule,
     Shapes,
     Template,
     combinations,
