@@ -3,11 +3,14 @@
 A process of its own for each: four threads call a model at random sizes, small ones far more often
 than large, and then at small ones alone. Told are MiB beyond what the process had once its model
 was compiled and its smallest call was run: the most that it ever had, and what it had in the end.
-What is predicted is the largest call of each thread. `--frame` keeps curves, `--draw` draws them.
+Inputs are there before that, and no part of it: each thread has the largest, and calls with parts
+of it. What is predicted is the largest call of each thread. `--frame` keeps curves, `--draw` draws
+them.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import math
@@ -29,6 +32,7 @@ import bucketize
 from benchmarks.figure import Figure
 from bucketize import zoo
 from bucketize.analysis.engines import ENGINES, session
+from bucketize.types import evaluate
 
 THREADS = 4
 MOST = {"bert-mini": {"B": 4, "S": 512}, "mobilenetv2": {"N": 4, "H": 512, "W": 512}}
@@ -51,6 +55,27 @@ def drawn(model: str, dice: np.random.Generator, most: float = 1.0) -> dict[str,
         size = least * (most * largest / least) ** (dice.random() ** 2)
         sizes[symbol] = max(least, int(size) // step * step)
     return sizes
+
+
+class Requests:
+    """The inputs of a thread's calls: parts of the largest, whose memory they share."""
+
+    def __init__(self, model: str, seed: int) -> None:
+        self.model, self._dice = model, np.random.default_rng(seed)
+        self._largest = zoo.inputs(model, MOST[model], seed)
+        self._params = bucketize.from_onnx(zoo.build(model)).main.params
+
+    def drawn(self, most: float = 1.0) -> dict[str, Any]:
+        """Inputs of sizes up to a share of the largest."""
+        return self.at(drawn(self.model, self._dice, most))
+
+    def at(self, sizes: Mapping[str, int]) -> dict[str, Any]:
+        """Inputs of these sizes."""
+        feed = {}
+        for p in self._params:
+            shape = tuple(int(evaluate(dim, sizes)) for dim in p.type.shape)
+            feed[p.name] = self._largest[p.name].reshape(-1)[: math.prod(shape)].reshape(shape)
+        return feed
 
 
 def resident() -> float:
@@ -105,18 +130,19 @@ def _openvino(path: Path) -> Callable[[Mapping[str, Any]], Any]:
 def observed(side: str, model: str, calls: int) -> dict[str, Any]:
     """MiB at most, in the end, that were predicted, and as they went."""
     run, predicted = started(side, model)
-    run(zoo.inputs(model, {s: LEAST.get(s, 1) for s in MOST[model]}))
+    each = [Requests(model, k) for k in range(THREADS)]
+    run(each[0].at({s: LEAST.get(s, 1) for s in MOST[model]}))
+    ctypes.CDLL(None).malloc_trim(0)  # what is free already is nobody's gain later
     before = resident()
     counts, small = [0] * THREADS, [0.0] * THREADS
 
     def serve(k: int) -> None:
-        dice = np.random.default_rng(k)
         while counts[k] < calls // THREADS:
-            run(zoo.inputs(model, drawn(model, dice)))
+            run(each[k].drawn())
             counts[k] += 1
         small[k] = time.monotonic()
         while time.monotonic() < small[k] + QUIET_S:
-            run(zoo.inputs(model, drawn(model, dice, 0.1)))
+            run(each[k].drawn(0.1))
 
     threads = [threading.Thread(target=serve, args=(k,)) for k in range(THREADS)]
     for thread in threads:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bucketize.cli.compare import verdict
+from bucketize.cli.compare import ends, verdict
 from bucketize.cli.table import fitting, records
 
 if TYPE_CHECKING:
@@ -60,27 +60,28 @@ class Finding:
 
 
 CLAUSES = {
-    "slower": (
-        "takes {} in half of the rounds",
-        "{less} % less time than {way} ({low} to {high} %)",
-    ),
+    "slower": ("takes {}", "{less} % less time than {way} ({low} to {high} %)"),
     "same": ("is as fast as {}, within 2 %", "{way}"),
     "faster": (
         "is slower than {}",
-        "{way}, which takes {ratio:.2f} of its time ({q1:.2f} to {q3:.2f})",
+        "{way}, which takes {ratio:.2f} of its time ({fast:.2f} to {slow:.2f})",
     ),
-    "unclear": ("is not told apart from {}", "{way} ({q1:.2f} to {q3:.2f})"),
-    "noisy": ("cannot be told from {}: the machine was too busy", "{way} ({q1:.2f} to {q3:.2f})"),
+    "unclear": ("is not told apart from {}", "{way} ({fast:.2f} to {slow:.2f})"),
+    "noisy": (
+        "cannot be told from {} in half of the rounds: the machine was too busy",
+        "{way} ({q1:.2f} to {q3:.2f})",
+    ),
 }
 """By verdict on the others what is said of the first, and of each of them."""
 
 
 def _words(row: Row) -> dict[str, Any]:
     """What is told of a way: its time by that of the first, and what the first saves, in %."""
-    ratio, q1, q3 = (row[f"mean_slowdown{end}"] for end in ("", "_q1", "_q3"))
-    less, low, high = (f"{100 * (1 - 1 / r):.0f}" for r in (ratio, q1, q3))
-    numbers = {"ratio": ratio, "q1": q1, "q3": q3, "less": less, "low": low, "high": high}
-    return {"way": row["dispatcher"], **numbers}
+    ratio, (fast, slow) = row["mean_slowdown"], ends(row)
+    less, low, high = (f"{100 * (1 - 1 / r):.0f}" for r in (ratio, fast, slow))
+    spread = {"q1": row["mean_slowdown_q1"], "q3": row["mean_slowdown_q3"]}
+    ends_of = {"fast": fast, "slow": slow, "less": less, "low": low, "high": high}
+    return {"way": row["dispatcher"], "ratio": ratio, **spread, **ends_of}
 
 
 def listed(pieces: Sequence[str]) -> str:

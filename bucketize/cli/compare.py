@@ -29,8 +29,8 @@ DEFAULTS = ("default", "float32", 1)  # of options that `tune` has, too
 MODULES = {"none": "none, tuned"}
 """How a module is called in a table, beside the untuned one, which has no buckets either."""
 HOW = """vs: latency divided by that of the other in the same round, below 1 is faster; the median,
-and half the distance of the quartiles, expected over the shapes. By the 95 % interval of the median
-it is faster, slower, the same within 2 %, or unclear. tuned: kernels on a schedule of the log / in
+expected over the shapes, and how far its 95 % interval reaches towards 1: by that it is faster,
+slower, the same within 2 %, or unclear. tuned: kernels on a schedule of the log / in
 clones that were tuned / that have a choice. worst: the shape that is furthest from the oracle."""
 
 
@@ -164,9 +164,17 @@ def shown_cost(row: Mapping[Any, Any]) -> dict[str, str | None]:
 
 
 def shown_ratio(of: Row) -> str:
-    """The slowdown and half the distance of its quartiles."""
-    half = (of["mean_slowdown_q3"] - of["mean_slowdown_q1"]) / 2
-    return spread(of["mean_slowdown"], half)
+    """The slowdown, and how far what holds it reaches towards 1."""
+    ratio, (low, high) = of["mean_slowdown"], ends(of)
+    return spread(ratio, high - ratio if ratio < 1 else ratio - low)
+
+
+def ends(of: Row) -> tuple[float, float]:
+    """What holds the slowdown with 95 % certainty; of too few rounds, its quartiles."""
+    low, high = of["mean_slowdown_low"], of["mean_slowdown_high"]
+    if low is not None and low <= high:  # a frame has NaN where there is none
+        return low, high
+    return of["mean_slowdown_q1"], of["mean_slowdown_q3"]
 
 
 def verdict(of: Row) -> str:
