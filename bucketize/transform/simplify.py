@@ -10,6 +10,7 @@ from bucketize.transform.cse import cse
 from bucketize.transform.dead_code import dead_code
 from bucketize.transform.dynamic_to_static import dynamic_to_static
 from bucketize.transform.fold_constant import fold_constant
+from bucketize.transform.fold_gelu import fold_gelu
 from bucketize.transform.fold_if import fold_if
 from bucketize.transform.fold_loop import fold_loop
 from bucketize.transform.fold_sequence import fold_sequence
@@ -23,6 +24,7 @@ SIMPLIFY: tuple[Transform, ...] = (
     dynamic_to_static,
     drop_identities,
     fold_constant,
+    fold_gelu,
     hoist,
     cse,
     dead_code,

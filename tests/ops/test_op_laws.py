@@ -373,6 +373,7 @@ MEANING = {
     "cast": lambda a, dtype: {"f": float, "i": int, "b": bool}[np.dtype(dtype).kind](a),
     **{f.__name__: guarded(f) for f in (abs, round, math.floor, math.ceil, math.exp, math.log)},
     **{f.__name__: guarded(f) for f in (math.sqrt, math.erf, math.tanh)},
+    "gelu": guarded(lambda x: 0.5 * x * (1 + math.erf(x * math.sqrt(0.5)))),
     **{name: guarded(getattr(math, name)) for name in TRIGONOMETRY},
 }
 

@@ -31,8 +31,8 @@ from numba import boolean, float32, float64, int8, int16, int32, int64
 from numba import uint8, uint16, uint32, uint64
 from bucketize.kernel.emit.half import {", ".join(d.name for d in HALVES)}, rounded, rounded_double
 from bucketize.kernel.emit.scalar import (
-    ceil, erf, exp, floor, log, maximum, minimum, power, round_even, rsqrt, sigmoid, sqrt, tanh,
-    where,
+    ceil, erf, exp, floor, gelu, log, maximum, minimum, power, round_even, rsqrt, sigmoid, sqrt,
+    tanh, where,
 )
 """
 """What the text of `loop_text` needs at the top of its file."""
@@ -51,7 +51,7 @@ CALLS = {
     **dict.fromkeys(("round", "isnan", "isinf"), "simple"),
     **dict.fromkeys(("min", "max"), "choose"),
     **dict.fromkeys(("sqrt", "rsqrt"), "root"),
-    **dict.fromkeys(("exp", "erf", "tanh", "sigmoid"), "exp"),
+    **dict.fromkeys(("exp", "erf", "gelu", "tanh", "sigmoid"), "exp"),
     "log": "log",
     "pow": "library",
 }

@@ -21,14 +21,6 @@ LOG2_E = 1.44269504088896341
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4  # n * LN2_HIGH is exact for |n| < 512
 EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)
 # from Eigen and Cephes, highest power first
-ERF_TOP = (
-    *(-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05),
-    *(-7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02),
-)
-ERF_BOTTOM = (
-    *(-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03),
-    -1.42647390514189e-02,
-)
 TANH_TOP = (
     *(-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08),
     *(1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03),
@@ -39,6 +31,15 @@ TANH_BOTTOM = (
     2.26843463243900e-03,
     4.89352518554385e-03,
 )
+ERF_END = 3.72
+"""Where the error function comes within 2e-7 of 1."""
+ERF = (
+    *(-3.09321514151e-4, 8.37534471721e-4, -8.29157997878e-4, 1.48857384157e-3, -4.50955002303e-3),
+    *(8.87309726958e-3, -1.45595821066e-2, 2.37216541436e-2, -3.68045203351e-2, 5.2785119856e-2),
+    *(-7.09116848527e-2, 9.0617125499e-2, -1.1237034022e-1, 1.40185860092e-1, -1.89486840183e-1),
+    3.80089195639e-1,
+)
+"""erf(x) / x over 2 * (x / ERF_END)**2 - 1, within 8e-9 of it: the least, by a linear program."""
 LOG = (
     *(7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1),
     *(-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
@@ -50,6 +51,16 @@ def _horner(w: Writer, x: ir.Value, factors: Sequence[float]) -> ir.Value:
     for factor in factors[1:]:
         value = w.fma(value, x, w.number(factor, width_of(x)))
     return value
+
+
+def _estrin(w: Writer, x: ir.Value, factors: Sequence[float]) -> ir.Value:
+    """The polynomial by pairs of terms: of many terms, for a processor that waits for each."""
+    terms: list[ir.Value] = [w.number(factor, width_of(x)) for factor in reversed(factors)]
+    while len(terms) > 1:
+        pairs = zip(terms[1::2], terms[::2], strict=False)
+        terms = [*(w.fma(high, x, low) for high, low in pairs), *terms[len(terms) & ~1 :]]
+        x = w.builder.fmul(x, x)
+    return terms[0]
 
 
 def _bits(w: Writer, x: ir.Value) -> ir.Value:
@@ -122,9 +133,27 @@ def _rational(
     return b.select(far, w.intrinsic("copysign", w.number(1.0, n), x), quotient)
 
 
+def _odd(w: Writer, x: ir.Value, factors: Sequence[float], end: float) -> ir.Value:
+    """X times a polynomial of 2 * (x / end)**2 - 1, in [-1, 1].
+
+    Beyond the end the polynomial stays as it is, and x makes more than 1 of it.
+    """
+    b, n = w.builder, width_of(x)
+    square = w.minimum(b.fmul(x, x), w.number(end**2, n))
+    place = w.fma(square, w.number(2 / end**2, n), w.number(-1.0, n))
+    return _clamped(w, b.fmul(x, _estrin(w, place, factors)), -1.0, 1.0)
+
+
 def erf(w: Writer, x: ir.Value) -> ir.Value:
     """The error function."""
-    return _rational(w, x, 3.832506856900711, ERF_TOP, ERF_BOTTOM)
+    return _odd(w, x, ERF, ERF_END)
+
+
+def gelu(w: Writer, x: ir.Value) -> ir.Value:
+    """X / 2 * (1 + erf(x / sqrt(2))): five operations fewer than if each is written by itself."""
+    n, root = width_of(x), math.sqrt(0.5)
+    half = w.builder.fmul(x, w.number(0.5, n))
+    return w.fma(half, _odd(w, x, [root * c for c in ERF], ERF_END / root), half)
 
 
 def tanh(w: Writer, x: ir.Value) -> ir.Value:
@@ -154,6 +183,7 @@ FUNCTIONS: dict[str, Unary] = {
     "exp": exp,
     "log": log,
     "erf": erf,
+    "gelu": gelu,
     "tanh": tanh,
     "sigmoid": sigmoid,
     "rsqrt": rsqrt,

@@ -6,6 +6,7 @@ the C library's. `maximum`, `minimum` and `where` take any dtype.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from llvmlite import ir
@@ -22,6 +23,9 @@ def _double(w: Writer, name: str, x: ir.Value) -> ir.Value:
     one = constant(x.type, 1.0, 1)
     if name == "sigmoid":
         return w.builder.fdiv(one, w.builder.fadd(one, _double(w, "exp", w.builder.fneg(x))))
+    if name == "gelu":
+        half, root = (w.builder.fmul(x, constant(x.type, c, 1)) for c in (0.5, math.sqrt(0.5)))
+        return w.builder.fmul(half, w.builder.fadd(one, _double(w, "erf", root)))
     if name == "rsqrt":
         return w.builder.fdiv(one, w.intrinsic("sqrt", x))
     if name in LIBRARY:
@@ -78,6 +82,7 @@ def where(typingctx: Any, condition: Any, x: Any, y: Any) -> Any:
 
 maximum, minimum = _choice(">"), _choice("<")
 exp, log, erf, tanh = _unary("exp"), _unary("log"), _unary("erf"), _unary("tanh")
+gelu = _unary("gelu")
 sigmoid, rsqrt, sqrt = _unary("sigmoid"), _unary("rsqrt"), _unary("sqrt")
 floor, ceil, round_even = _unary("floor"), _unary("ceil"), _unary("round")
 

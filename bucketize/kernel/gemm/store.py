@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from llvmlite import ir
@@ -109,7 +109,18 @@ def finisher(w: Writer, form: StoreForm, suffix: str = "finish") -> ir.Function:
             w.loop(0, whole, lambda column, _: one(row, column, None), step=w.lanes)
             w.when(w.compare(whole, "<", columns), lambda: one(row, whole, mask))
 
-        w.loop(0, height, rows)
+        def whole_rows(row: ir.Value, _: Values) -> None:
+            for column in range(0, form.width, w.lanes):  # one waits, another is computed
+                one(row, column, None)
+
+        def each(write: Callable[[ir.Value, Values], None]) -> None:
+            w.loop(0, height, write)
+
+        if form.epilogue.is_long:  # of others whole tiles do not come here
+            is_whole = w.compare(columns, "==", form.width)
+            w.when(is_whole, lambda: each(whole_rows), lambda: each(rows))
+        else:
+            each(rows)
 
     return w.define(suffix, [POINTER, POINTER, POINTER, WORD, WORD, WORD], body)
 

@@ -72,7 +72,7 @@ def softplus(x: Array) -> Array:
     return np.asarray(np.logaddexp(x, x.dtype.type(0)))
 
 
-@unary("0.5 * x0 * (1 + erf(x0 * 0.7071067811865476))")
+@unary("gelu(x0)")
 def gelu(x: Array) -> Array:
     """`x` times the normal distribution's probability below it."""
     return np.asarray(0.5 * x * (1 + erf.compute(x * math.sqrt(0.5))))
