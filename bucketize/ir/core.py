@@ -116,15 +116,19 @@ class Function:
 
 def mentioned(what: Any, apart: Op | None = None) -> Iterator[Symbol]:
     """The symbols of a function, type or attribute, in order, but for what `apart` holds."""
-    if isinstance(what, Symbolic):
-        yield from sorted(symbols(what), key=str)  # type: ignore[arg-type]
-    elif isinstance(what, Type):
-        yield from mentioned(what.dims)
-    elif isinstance(what, tuple):
-        for item in what:
-            yield from mentioned(item, apart)
-    elif isinstance(what, Function):
-        yield from mentioned(tuple(p.type for p in what.params))
-        for b in what.body:
-            attrs = () if b.op is apart else b.attrs.values()
-            yield from mentioned((*(o.type for o in b.outs), *attrs), apart)
+    waiting = [what]  # the next one last: generators in one another would each pass on all of it
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Symbol):
+            yield item
+        elif isinstance(item, Symbolic):
+            yield from sorted(symbols(item), key=str)  # type: ignore[arg-type]
+        elif isinstance(item, Type):
+            waiting += reversed(item.dims)
+        elif isinstance(item, tuple):
+            waiting += reversed(item)
+        elif isinstance(item, Function):
+            for b in reversed(item.body):
+                waiting += () if b.op is apart else tuple(b.attrs.values())[::-1]
+                waiting += (o.type for o in reversed(b.outs))
+            waiting += (p.type for p in reversed(item.params))

@@ -22,10 +22,12 @@ def all_bindings(
     fn: Function, inside: Callable[[Binding], dict[str, Function]] = blocks_of
 ) -> Iterator[Binding]:
     """Every binding of a function, those of what is `inside` of one behind it."""
-    for b in fn.body:
+    waiting = [*reversed(fn.body)]
+    while waiting:
+        b = waiting.pop()
         yield b
-        for inner in inside(b).values():
-            yield from all_bindings(inner, inside)
+        for inner in reversed(inside(b).values()):
+            waiting += reversed(inner.body)
 
 
 def rewrite(fn: Function, rule: Rule) -> Function:

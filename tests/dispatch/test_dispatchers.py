@@ -191,8 +191,8 @@ def test_files(tmp_path: Path) -> None:
         ("{intervals: [}", "is neither YAML nor JSON"),
         ("intervals: 2024-13-01", "is neither YAML nor JSON: month must be in 1..12"),
         (b"intervals: {N: [[1, \xff]]}", "is neither YAML nor JSON: unacceptable character #x00ff"),
-        ("[" * 3000, "nests too deep"),
-        ("intervals: " + "[" * 3000 + "]" * 3000, "nests too deep"),
+        ("[" * 1000, "nests too deep"),
+        ("intervals: " + "[" * 1000 + "]" * 1000, "nests too deep"),
     ],
 )
 def test_a_file_that_breaks_the_schema(tmp_path: Path, text: str | bytes, message: str) -> None:

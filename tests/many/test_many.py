@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 from onnx_model import parse
@@ -220,39 +221,55 @@ def run(*args: str | Path):
     return CliRunner().invoke(main, ["run", *map(str, args)])
 
 
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("net") / "encoder.onnx"
+    onnx.save(parse(ENCODER), path)
+    return path
+
+
 @pytest.fixture
 def requests(tmp_path: Path) -> Path:
     rng, arrays = np.random.default_rng(0), {}
     for i, length in enumerate((3, 9, 5)):
-        ids = rng.integers(0, 100, (1, length))
-        arrays |= {f"{i}/input_ids": ids, f"{i}/attention_mask": np.ones_like(ids)}
+        arrays |= {f"{i}/{name}": array for name, array in request_of(rng, length).items()}
     np.savez(tmp_path / "requests.npz", **arrays)
     return tmp_path / "requests.npz"
 
 
-def test_run_many_from_an_archive(requests: Path, tmp_path: Path) -> None:
-    done = run(
-        "zoo:bert-mini", "--ragged", "--many", requests, "-o", tmp_path / "out.npz", "--repeat", "1"
-    )
+def test_run_many_from_an_archive(net: Path, requests: Path, tmp_path: Path) -> None:
+    done = run(net, "--ragged", "--many", requests, "-o", tmp_path / "out.npz", "--repeat", "1")
     assert (done.exit_code, done.stdout.split()[:3]) == (0, ["requests", "calls", "seconds"])
     with np.load(tmp_path / "out.npz") as out:
         assert {n: out[n].shape for n in out.files} == {
-            f"{i}/last_hidden_state": (1, n, 256) for i, n in enumerate((3, 9, 5))
+            f"{i}/{result}": shape
+            for i, n in enumerate((3, 9, 5))
+            for result, shape in (("y", (1, n, 4)), ("first", (1, 4)))
         }
-    told = run("zoo:bert-mini", "--ragged", "--many", requests, "--json", "--repeat", "1")
+    told = run(net, "--ragged", "--many", requests, "--json", "--repeat", "1")
     assert '"3 rows of 3 requests, packed: 17 tokens"' in told.stdout
 
 
-def test_run_many_within_bytes(requests: Path) -> None:
-    told = run("zoo:bert-mini", "--many", requests, "--explain", "--repeat", "1", "--bytes", 10**9)
+def test_run_many_within_bytes(net: Path, requests: Path) -> None:
+    told = run(
+        *(net, "--ragged", "--many", requests), *("--explain", "--repeat", "1", "--bytes", 10**9)
+    )
     assert "3 rows of 3 requests, packed: 17 tokens" in told.stdout
-    none = run("zoo:bert-mini", "--many", requests, "--repeat", "1", "--bytes", "1000")
-    assert (none.exit_code, "bytes, and a call may take 1,000" in none.stderr) == (1, True)
-    alone = run("zoo:bert-mini", "--at", "B=1,S=2", "--bytes", "1000")
+    none = run(net, "--many", requests, "--repeat", "1", "--bytes", "100")
+    assert (none.exit_code, "bytes, and a call may take 100" in none.stderr) == (1, True)
+    alone = run(net, "--at", "B=1,S=2", "--bytes", "1000")
     assert "there is no --many: --bytes is a limit of many requests" in alone.stderr
 
 
-def test_run_many_from_a_folder(requests: Path, tmp_path: Path) -> None:
+def test_what_pays_is_packed_unasked(tmp_path: Path) -> None:
+    ids = {str(i): np.ones((1, length), np.int64) for i, length in enumerate((3, 9, 5))}
+    arrays = {f"{i}/{n}": a for i, a in ids.items() for n in ("input_ids", "attention_mask")}
+    np.savez(tmp_path / "requests.npz", **arrays)
+    told = run("zoo:bert-mini", "--many", tmp_path / "requests.npz", "--explain", "--repeat", "1")
+    assert "3 rows of 3 requests, packed: 17 tokens" in told.stdout
+
+
+def test_run_many_from_a_folder(net: Path, requests: Path, tmp_path: Path) -> None:
     folder = tmp_path / "all"
     folder.mkdir()
     with np.load(requests) as archive:
@@ -265,11 +282,11 @@ def test_run_many_from_a_folder(requests: Path, tmp_path: Path) -> None:
                     if name[0] == str(i)
                 },
             )
-    done = run("zoo:bert-mini", "--many", folder, "--repeat", "1")
+    done = run(net, "--ragged", "--many", folder, "--repeat", "1")
     assert (done.exit_code, done.stdout.split()[5:7]) == (0, ["2", "1"])
 
 
-def test_what_is_wrong_with_requests(requests: Path, tmp_path: Path) -> None:
+def test_what_is_wrong_with_requests(net: Path, requests: Path, tmp_path: Path) -> None:
     empty, text, other = tmp_path / "empty", tmp_path / "text.npz", tmp_path / "other.npz"
     empty.mkdir()
     text.write_text("no archive")
@@ -279,35 +296,29 @@ def test_what_is_wrong_with_requests(requests: Path, tmp_path: Path) -> None:
         (text, "holds no arrays in .npz format"),
         (other, "an array is called 'input_ids', not NUMBER/INPUT"),
     ):
-        done = run("zoo:bert-mini", "--many", path)
+        done = run(net, "--many", path)
         assert (done.exit_code, fault in done.stderr) == (2, True)
     for more, fault in (
         (["--at", "B=1,S=2"], "--many has its inputs in a file: --at is for one request"),
         (["--check"], "--many has its inputs in a file: --check is for one request"),
         (["--ragged", "-d", "log"], "--ragged is for all lengths at once: leave out -d"),
-        (["--mask", "attention_mask"], "--mask is for --ragged, which is not given"),
+        (["--mask", "mask"], "--mask is for --ragged, which is not given"),
     ):
-        done = run("zoo:bert-mini", "--many", requests, *more)
+        done = run(net, "--many", requests, *more)
         assert (done.exit_code, fault in done.stderr) == (2, True)
 
 
-def test_a_request_that_fails_is_told_at_the_end(tmp_path: Path) -> None:
+def test_a_request_that_fails_is_told_at_the_end(net: Path, tmp_path: Path) -> None:
     ids = np.array([[1, 2, 3]])
-    both = {f"{i}/attention_mask": np.ones_like(ids) for i in range(2)}
-    np.savez(tmp_path / "r.npz", **both, **{"0/input_ids": ids, "1/input_ids": ids + 10**6})
+    both = {f"{i}/mask": np.ones_like(ids) for i in range(2)}
+    both |= {f"{i}/scale": SCALE for i in range(2)}
+    np.savez(tmp_path / "r.npz", **both, **{"0/ids": ids, "1/ids": ids + 10**6})
     done = run(
-        "zoo:bert-mini",
-        "--ragged",
-        "--many",
-        tmp_path / "r.npz",
-        "--repeat",
-        "1",
-        "-o",
-        tmp_path / "o.npz",
+        net, "--ragged", "--many", tmp_path / "r.npz", "--repeat", "1", "-o", tmp_path / "o.npz"
     )
     assert (done.exit_code, "request 1: " in done.stderr) == (1, True)
     with np.load(tmp_path / "o.npz") as out:
-        assert out.files == ["0/last_hidden_state"]
+        assert out.files == ["0/y", "0/first"]
 
 
 def test_show_says_whether_a_model_can_be_packed() -> None:

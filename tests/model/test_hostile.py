@@ -531,7 +531,7 @@ def test_depth() -> None:
 
 def test_length() -> None:
     """Thousands of nodes, each with a weight of its own."""
-    count = 4_000
+    count = 2_000
     weights = [numpy_helper.from_array(np.full(3, i, np.float32), f"w{i}") for i in range(count)]
     made = [f"v{i}" for i in range(1, count)]
     pairs = zip(["x", *made], [*made, "y"], strict=True)

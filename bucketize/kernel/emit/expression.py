@@ -81,6 +81,7 @@ def parse(scalar: str) -> ast.expr:
     return ast.parse(scalar, mode="eval").body
 
 
+@cache
 def operations(scalar: str) -> Counter[str]:
     """How many of its operations are of each kind that loop source tells apart."""
     counts: Counter[str] = Counter()

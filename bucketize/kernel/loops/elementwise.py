@@ -14,6 +14,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from bucketize.ir import Atom, Const
 from bucketize.kernel.emit.expression import DTYPES, loop_text, operations, stored_text
@@ -77,11 +78,15 @@ def collapsed(axes: Sequence[Axis]) -> list[Group]:
 
 def _groups(workload: Workload) -> list[Group]:
     """The axes of the loops: those that are one, and the last one by itself."""
-    params, out = workload.body.params, workload.result
-    groups = collapsed(axes_of([p.type.shape for p in params], out.shape))
+    return _grouped(tuple(p.type.shape for p in workload.body.params), workload.result.shape)
+
+
+@lru_cache(maxsize=64)  # a cost asks at each point
+def _grouped(shapes: tuple[Shape, ...], out: Shape) -> list[Group]:
+    groups = collapsed(axes_of(shapes, out))
     inner = _inner(groups)
     if not inner:
-        return groups or [([], (STANDS,) * len(params))]
+        return groups or [([], (STANDS,) * len(shapes))]
     does = groups[-1][1]
     return [*groups[:-1], (inner[:-1], does), (inner[-1:], does)]
 
@@ -172,8 +177,10 @@ def _as_one_row(workload: Workload, out: Shape) -> Shape:
 
 def _counts(workload: Workload, at: LoopCounts) -> Counts:
     groups = _groups(workload)
-    every = (operations(b.op.scalar or "") for b in workload.body.body)
-    counts = {kind: n * at.extent for kind, n in sum(every, Counter()).items()}
+    every: Counter[str] = Counter()
+    for b in workload.body.body:
+        every.update(operations(b.op.scalar or ""))
+    counts = {kind: n * at.extent for kind, n in every.items()}
     return counts | {"row": math.prod(at.dims[a] for members, _ in groups[:-1] for a in members)}
 
 
