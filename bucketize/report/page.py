@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
+from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -154,12 +155,12 @@ def library() -> str:
 
     To bundle it takes seconds: it is kept beside the kernels, for the next process.
     """
-    version = ".".join(SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    named_by = f"{SNIPPET} {version} {vl_convert.__version__}"
+    language = ".".join(SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    named_by = f"{SNIPPET} {language} {version('vl-convert-python')}"
     path = cache_directory() / f"vega_{sha256(named_by.encode()).hexdigest()[:16]}.js"
     if (kept := _kept(path)) is not None:
         return kept
-    script: str = vl_convert.javascript_bundle(SNIPPET, version)
+    script: str = vl_convert.javascript_bundle(SNIPPET, language)
     with suppress(OSError):  # where nothing can be kept it is bundled again the next time
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         put(path, [(0, script.encode())])
