@@ -5,29 +5,20 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
+from llvmlite.ir import Value
+
+from bucketize.kernel.emit.vector import FLOAT, Writer
 from bucketize.kernel.schedule import Schedule
 from bucketize.kernel.template import Launch, Template, everywhere
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.workload import Workload
 from bucketize.measure.process import Child, Event
 
-POSITIVE = "(x[i] if x[i] > 0 else float32(0))"
-"""Not `max`, whose code calls Python's: a process that loads it and compiled nothing has none."""
-RELU = f"out[i] = {POSITIVE}"
-LOOPS = {
-    "none": RELU,
-    "wrong": f"{RELU} + float32(1e-3)",
-    "unfinished": f"if i + 1 < block[4]: {RELU}",
-    "rim": f"{RELU}; out[block[4]] = float32(0)",
-    "crash": "pointer(block[0] - block[0] + 8, float32)[i] = float32(1)",
-    "hang": "while block[0] != 0: out[i] = out[i] + float32(1)",
-    "broken": "out[i] = there_is_no_such_name",
-    # not in their first run, which finds no result yet: while they are timed
-    "tires": f"pointer(block[0] if out[i] != out[i] else i + 8, float32)[i] = {POSITIVE}",
-    "stalls": f"while out[i] == out[i]: out[i] = out[i] + float32(1)\n        {RELU}",
-}
+LOOPS = ("none", "wrong", "unfinished", "rim", "crash", "hang", "broken", "tires", "stalls")
+"""The last two not in their first run, which finds no result yet: while they are timed."""
 IMPORTS = {
     "die": "import os; os.abort()",
     "endless": "import time; time.sleep(1000)",
@@ -41,17 +32,48 @@ def source(_: Workload, schedule: Schedule, *_args: Any) -> str:
     if fault == REFUSES:
         raise ArithmeticError("no text for this")
     return f"""\
-from numba import float32
-from bucketize.kernel.emit.entry import entry
-from bucketize.kernel.emit.native import pointer
+from faulty import emit
+from bucketize.kernel.emit.module import vector_kernel
 {IMPORTS.get(fault, "")}
 
-@entry
-def kernel(block):
-    out, x = pointer(block[0], float32), pointer(block[1], float32)
-    for i in range(block[3], block[4]):
-        {LOOPS.get(fault, RELU)}
+kernel = vector_kernel(__name__, emit, {{"lanes": 1, "fault": {fault!r}}})
 """
+
+
+def emit(w: Writer, block: Value, fault: str) -> None:
+    """`relu`, but for the fault; without numba, whose import would take each process longest."""
+    b, out, x = w.builder, w.load_pointer(block, 0), w.load_pointer(block, 1)
+    begin, end = w.load_word(block, 3), w.load_word(block, 4)
+
+    def element(i: Value, _: object) -> None:
+        at, value = w.item(out, i), b.load(w.item(x, i), typ=FLOAT)
+        last = b.load(at, typ=FLOAT)  # no number in the first run
+        is_first = b.fcmp_unordered("uno", last, last)
+        positive = b.select(b.fcmp_ordered(">", value, FLOAT(0)), value, FLOAT(0))
+        nowhere = w.item(w.pointer(w.word(8)), i)
+        does: dict[str, Callable[[], object]] = {
+            "wrong": lambda: b.store(b.fadd(positive, FLOAT(1e-3)), at),
+            "unfinished": lambda: w.when(
+                w.compare(w.add(i, 1), "<", end), lambda: b.store(positive, at)
+            ),
+            "rim": lambda: [b.store(positive, at), b.store(FLOAT(0), w.item(out, end))],
+            "crash": lambda: b.store(FLOAT(1), nowhere),
+            "hang": lambda: count(at, w.compare(w.load_word(block, 0), "!=", 0)),
+            "broken": lambda: there_is_no_such_name,  # type: ignore[name-defined]  # noqa: F821
+            "tires": lambda: b.store(positive, b.select(is_first, at, nowhere)),
+            "stalls": lambda: [count(at, b.not_(is_first)), b.store(positive, at)],
+        }
+        does.get(fault, lambda: b.store(positive, at))()
+
+    def count(at: Value, goes_on: Value) -> None:
+        around, after = b.append_basic_block("around"), b.append_basic_block("after")
+        b.cbranch(goes_on, around, after)
+        b.position_at_end(around)
+        b.store(b.fadd(b.load(at, typ=FLOAT), FLOAT(1)), at)
+        b.cbranch(goes_on, around, after)
+        b.position_at_end(after)
+
+    w.loop(begin, end, element)
 
 
 def reason(_: Workload, schedule: Schedule, *_args: Any) -> str | None:

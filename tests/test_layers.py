@@ -111,11 +111,13 @@ def test_imports_point_up_the_table(path: Path) -> None:
         assert rest[0] == me or RANK[rest[0]] < RANK[me], f"{me} imports {rest[0]}"
 
 
-LATE = {  # names; rich; matplotlib; scikit-learn, scipy and scikit-optimize
+LATE = {  # names; rich; matplotlib; pandas; scikit-learn, scipy and scikit-optimize
     "bucketize/__init__.py",
     "bucketize/progress.py",
     "bucketize/analysis/importance.py",
     "bucketize/analysis/plot.py",
+    "bucketize/inspect/profile.py",
+    "bucketize/log/frame.py",
     "bucketize/tune/refine.py",
     "bucketize/tune/residual.py",
     "bucketize/log/confidence.py",

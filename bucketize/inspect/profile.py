@@ -12,10 +12,9 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 
 from bucketize.busy import watched
 from bucketize.errors import ArgumentError
@@ -36,6 +35,9 @@ from bucketize.runtime.vm import Context, Registers, Sizes
 from bucketize.table import pairs
 from bucketize.timing import TICK_S, Call, interleaved, processor_seconds, wall_seconds
 from bucketize.types import evaluate
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BETWEEN = "(between kernels)"
 RUNS = {
@@ -241,6 +243,8 @@ def divided(layers: Layers, alone: Layers) -> Layers:
 def _frame(
     layers: Sequence[tuple[Timed, ...]], whole: Sequence[float], roof: Roofline, program: Program
 ) -> pd.DataFrame:
+    import pandas as pd
+
     firsts = [runs[0] for runs in layers]
     expected = predicted_runs(program, [KernelRun(first.what, first.sizes) for first in firsts])
     rows = [_row(runs, seconds, roof) for runs, seconds in zip(layers, expected, strict=True)]

@@ -100,7 +100,7 @@ def _parsed(cells: Sequence[str], parse: Callable[[str], Any]) -> tuple[list[Any
         except ValueError:
             torn.add(cell)
     rows = {row for row, cell in enumerate(cells) if cell in torn} if torn else set()
-    return [values.get(cell) for cell in cells], rows
+    return list(map(values.get, cells)), rows
 
 
 def picked(columns: Mapping[str, Sequence[Any]], rows: Sequence[int]) -> dict[str, list[Any]]:

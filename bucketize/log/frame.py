@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from bucketize.log.cell import optional_integer, optional_number
 from bucketize.log.log import Table
 from bucketize.log.trial import COLUMNS, PARSERS, Trial
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 KINDS = {int: "int64", float: "float64", optional_number: "float64", optional_integer: "Int64"}
 
@@ -25,12 +26,16 @@ def table_frame(table: Table) -> pd.DataFrame:
 
     `timestamp` is a moment in UTC; `gflops`, `flops` by `latency_median_s`, in GFLOP/s.
     """
+    import pandas as pd
+
     series = {name: _series(name, table.known[name]) for name in COLUMNS}
     frame = pd.DataFrame(series | dict(table.unknown))
     return frame.assign(gflops=frame["flops"] / frame["latency_median_s"] / 1e9)
 
 
 def _series(name: str, values: Sequence[Any]) -> pd.Series:
+    import pandas as pd
+
     if name == "timestamp":
         moments = [datetime.fromisoformat(text) for text in values]  # as the log's check reads them
         return pd.Series(pd.to_datetime(moments, utc=True))
@@ -39,6 +44,8 @@ def _series(name: str, values: Sequence[Any]) -> pd.Series:
 
 def trials_of(frame: pd.DataFrame) -> list[Trial]:
     """The inverse of `trial_frame`; columns that are none of a trial's do not matter."""
+    import pandas as pd
+
     moments = pd.to_datetime(frame["timestamp"], utc=True)
     cells = frame[list(COLUMNS)].assign(timestamp=moments.map(pd.Timestamp.isoformat))
     columns = cells.astype(object).where(cells.notna(), None)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,8 @@ import pandas as pd
 import vl_convert
 from altair import SCHEMA_VERSION
 
+from bucketize.machine.directory import cache_directory
+from bucketize.machine.file import open_to_others, put
 from bucketize.report import charts
 from bucketize.report.report import ModelReport
 from bucketize.report.section import FORMATS, MISSING, Picture
@@ -21,6 +26,7 @@ from bucketize.report.words import summary
 from bucketize.table import json_text
 
 HERE = Path(__file__).parent
+SNIPPET = "window.vegaEmbed = vegaEmbed;"
 DRAWN = (
     *("cuts", "costs", "traffic", "implementations", "frontier", "by_size", "layers", "against"),
     *("progress", "warm_up", "memory"),
@@ -145,7 +151,25 @@ def columns(frame: pd.DataFrame) -> dict[str, list[Any]]:
 
 @cache
 def library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, of the version that charts are written in."""
-    version = ".".join(SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", version)
+    """Vega, Vega-Lite and Vega-Embed as one script, of the version that charts are written in.
+
+    To bundle it takes seconds: it is kept beside the kernels, for the next process.
+    """
+    language = ".".join(SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    named_by = f"{SNIPPET} {language} {version('vl-convert-python')}"
+    path = cache_directory() / f"vega_{sha256(named_by.encode()).hexdigest()[:16]}.js"
+    if (kept := _kept(path)) is not None:
+        return kept
+    script: str = vl_convert.javascript_bundle(SNIPPET, language)
+    with suppress(OSError):  # where nothing can be kept it is bundled again the next time
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        put(path, [(0, script.encode())])
     return script
+
+
+def _kept(path: Path) -> str | None:
+    """The text of a file in the cache, if nobody else could write it."""
+    with suppress(OSError):
+        if not any(open_to_others(its, its.stat()) for its in (path.parent, path)):
+            return path.read_text()
+    return None

@@ -10,9 +10,7 @@ from contextlib import ExitStack, contextmanager
 from functools import wraps
 from inspect import signature
 from types import FrameType
-from typing import Concatenate, ParamSpec, TypeAlias
-
-import pandas as pd
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeAlias
 
 from bucketize.busy import watched
 from bucketize.errors import ArgumentError, TuneError, warn
@@ -29,9 +27,12 @@ from bucketize.tune.refine import teach
 from bucketize.tune.session import TuningSession
 from bucketize.tune.task import subjects_of
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Modules: TypeAlias = Module | Iterable[Module]
 Fields = ParamSpec("Fields")
-Tune: TypeAlias = Callable[[Modules, Options], pd.DataFrame]
+Tune: TypeAlias = "Callable[[Modules, Options], pd.DataFrame]"
 
 
 def _spelled_out(

@@ -6,9 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeAlias
-
-import pandas as pd
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from bucketize.kernel.schedule import Implementation
 from bucketize.log.frame import trial_frame
@@ -16,6 +14,9 @@ from bucketize.log.trial import CLONE, KERNEL, Trial
 from bucketize.log.verdict import Verdict, all_standing, geometric_mean, histories
 from bucketize.tune.samples import is_product, product_of
 from bucketize.tune.task import Point, Subject, Task
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ByShape: TypeAlias = dict[str, Trial]
 

@@ -277,3 +277,29 @@ def test_next_to_nothing_is_not_drawn_large() -> None:
     assert json.loads(scale)[1] >= 0.01
     seconds = whole().frames["frontier"]["seconds"]
     assert ("Time over compiling [s]" in pictures) == (seconds.max() > 1.001 * seconds.min())
+
+
+def test_the_library_is_bundled_once_for_all_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundled: list[str] = []
+
+    def bundle(_: str, version: str) -> str:
+        bundled.append(version)
+        return "the script"
+
+    monkeypatch.setattr("vl_convert.javascript_bundle", bundle)
+    monkeypatch.setenv("BUCKETIZE_CACHE", str(tmp_path / "cache"))
+    process = library.__wrapped__  # which remembers nothing
+    assert process() == process() == "the script"
+    assert len(bundled) == 1
+    (path,) = (tmp_path / "cache").iterdir()
+    path.write_text("another's")
+    assert process() == "another's"
+    path.chmod(0o666)
+    assert process() == "the script"  # and not what others may have written
+    assert (process(), len(bundled)) == ("the script", 2)
+    monkeypatch.setattr(sys.modules[library.__module__], "version", lambda _: "0")
+    assert (process(), len(bundled)) == ("the script", 3)
+    monkeypatch.setenv("BUCKETIZE_CACHE", str(path / "nowhere"))
+    assert (process(), len(bundled)) == ("the script", 4)  # though nothing can be kept

@@ -28,6 +28,7 @@ from bucketize.program.instruction import Segment
 from bucketize.save import container as file_module
 from bucketize.save import read as stored
 from bucketize.save.container import HEAD, File, write
+from bucketize.text import parse
 from bucketize.types import ANY, Symbol, tensor
 from dispatchers import log_dispatcher
 
@@ -521,8 +522,11 @@ bucketize.compile(parse(sys.argv[2], list(weights)), threads=1).save(sys.argv[1]
 
 def test_every_process_saves_the_same(tmp_path: Path) -> None:
     """Nothing comes in the order of a set, which hashes of text decide: they are seeded anew."""
-    saved = []
-    for seed in "123":
+    mine = tmp_path / "mine.bkt"
+    weights = list(np.ones((2, 5, 5, 1, 1), np.float32))
+    bucketize.compile(parse(ORDERED, weights), threads=1).save(mine)
+    saved = [mine.read_bytes()]
+    for seed in "12":
         path = tmp_path / f"{seed}.bkt"
         command = [sys.executable, "-c", SAVING, str(path), ORDERED]
         subprocess.run(command, check=True, env=os.environ | {"PYTHONHASHSEED": seed})

@@ -912,7 +912,7 @@ def test_choosing_schedules_loads_neither_pandas_nor_the_search() -> None:
 def test_a_session_begins_without_what_only_the_search_needs() -> None:
     script = (
         "import sys, bucketize.tune.api;"
-        "late = ('numba', 'scipy.optimize', 'scipy.stats', 'skopt', 'sklearn');"
+        "late = ('numba', 'pandas', 'scipy.optimize', 'scipy.stats', 'skopt', 'sklearn');"
         "print([name for name in late if name in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", script], text=True) == "[]\n"
