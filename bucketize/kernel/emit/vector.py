@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 from llvmlite import ir
 
@@ -48,11 +49,17 @@ def width_of(value: ir.Value) -> int:
     return value.type.count if isinstance(value.type, ir.VectorType) else 1
 
 
-def constant(element: ir.Type, value: float, width: int) -> ir.Constant:
-    """A number in every element."""
-    if width == 1:
-        return ir.Constant(element, value)
-    return ir.Constant(vector_type(element, width), [ir.Constant(element, value)] * width)
+class Splat(ir.Constant):  # type: ignore[misc]
+    """One constant in every element of a vector, written once: most of a text was these."""
+
+    def _get_reference(self) -> str:
+        return f"splat ({self.constant[0]})"
+
+
+def constant(element: ir.Type, value: Any, width: int) -> ir.Constant:
+    """A number in every element, or what is undefined."""
+    one = ir.Constant(element, value)
+    return one if width == 1 else Splat(vector_type(element, width), [one] * width)
 
 
 def is_nan(number: ir.Constant) -> bool:
@@ -64,7 +71,8 @@ def is_nan(number: ir.Constant) -> bool:
 @cache
 def places(order: tuple[int, ...]) -> ir.Constant:
     """The elements that a shuffle takes."""
-    return ir.Constant(ir.VectorType(INT, len(order)), list(order))
+    kind = ir.Constant if any(order) else Splat
+    return kind(vector_type(INT, len(order)), list(order))
 
 
 class Writer(WordWriter):
@@ -149,7 +157,7 @@ class Writer(WordWriter):
         """A scalar in every element."""
         if width == 1:
             return scalar
-        blank = ir.Constant(vector_type(scalar.type, width), ir.Undefined)
+        blank = constant(scalar.type, ir.Undefined, width)
         first = self.builder.insert_element(blank, scalar, ir.Constant(INT, 0))
         return self.builder.shuffle_vector(first, blank, places((0,) * width))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeAlias
 
 from llvmlite import ir
@@ -17,6 +18,12 @@ Values: TypeAlias = list[ir.Value]
 BIT, BYTE, SHORT, INT, WORD = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 POINTER, VOID = ir.PointerType(), ir.VoidType()
 FLOAT_BYTES, WORD_BYTES = 4, 8
+
+
+@cache
+def integer(x: int) -> ir.Constant:
+    """`x` as a value: a kernel has few of them, thousands of times."""
+    return ir.Constant(WORD, x)
 
 
 class WordWriter:
@@ -52,7 +59,7 @@ class WordWriter:
 
     def word(self, x: Size) -> ir.Value:
         """`x` as a value."""
-        return ir.Constant(WORD, x) if isinstance(x, int) else x
+        return integer(x) if isinstance(x, int) else x
 
     def add(self, x: Size, y: Size) -> Size:
         """The sum."""
