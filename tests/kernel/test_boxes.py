@@ -93,7 +93,7 @@ ODD = {
 def test_boxes_that_are_no_boxes_are_those_of_the_interpreter(name: str, center: bool) -> None:
     """Where a corner is no number, or none is far from another."""
     _, module, exe = model(center)
-    boxes, scores = drawn("any", 2, 2, 300)
+    boxes, scores = drawn("any", 2, 2, 80)
     rng = np.random.default_rng(1)
     for value in ODD[name]:
         boxes[rng.random(boxes.shape) < 0.1] = value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -71,7 +72,8 @@ def read_while_written(module: ModuleType) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("template", VECTOR, ids=lambda template: template.name)
 def test_what_is_read_while_a_kernel_is_written_is_in_its_name(template: Template) -> None:
     load, module = WORKLOADS[template.name], ModuleType("k_emitting")
-    source = template.source(load, template.default(load, MACHINE), MACHINE)
+    few = replace(MACHINE, registers=13)  # tiles are low, and written by the same functions
+    source = template.source(load, template.default(load, few), few)
     exec(compile(source, "k_emitting", "exec"), module.__dict__)
     assert [i for i in read_while_written(module) if not is_named(*i)] == []
 
