@@ -856,7 +856,7 @@ def test_who_interrupts_tuning_is_told_what_is_kept(net: str, tmp_path: Path) ->
     log = tmp_path / "t.csv"
     command = [sys.executable, "-m", "bucketize.cli", "tune", net, "-d", "log", "--log", str(log)]
     child = subprocess.Popen(
-        [*command, "--dim", "N=1..4", "--search", "random"],  # which expects nothing of logs
+        [*command, "--dim", "N=1..4", "--until", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

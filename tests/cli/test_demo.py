@@ -21,8 +21,8 @@ from bucketize.cli.encoder import Texts
 from bucketize.errors import BucketizeError
 
 Run = Callable[..., Result]
-SMALL = demo.Scene("mlp", {"N": (1, 3)}, ({"N": 1}, {"N": 3}), tuned_at=({"N": 2},))
-FEW = Texts("bert-mini", "queries", 33)
+SMALL = demo.Scene("mlp", {"N": (1, 8)}, ({"N": 1}, {"N": 3}), tuned_at=({"N": 2},))
+FEW = Texts("bert-mini", "queries", 40)
 DISPATCHED = [demo.AUTO, demo.TUNED, demo.LOG, LIMIT]
 UNTUNED = [name for name in DISPATCHED if name != demo.TUNED]
 WAYS = [encoder.PACKED, encoder.ALONE, encoder.PADDED, encoder.SORTED]
@@ -37,11 +37,11 @@ def test_demo(
     monkeypatch.setattr(demo, "TEXTS", FEW)
     for module in (encoder, tradeoff):
         monkeypatch.setattr(module, "ENOUGH_S", 0.1)
-    result = run("demo", "--seconds", "1", "-o", "out")
+    result = run("demo", "--seconds", "2", "-o", "out")
     assert result.exit_code == 0, result.output
     out = tmp_path / "out"
-    words = "bucketize {} zoo:mlp --dim=N=1..3 -d auto --at=N={} --threads=1"
-    assert f"{words.format('tune', 2)} --log out/trials.csv --seconds=1" in result.stderr
+    words = "bucketize {} zoo:mlp --dim=N=1..8 -d auto --at=N={} --threads=1"
+    assert f"{words.format('tune', 2)} --log out/trials.csv --seconds=2" in result.stderr
     assert words.format("report", "1 --at=N=3") in result.stderr
     trials = (load(out / "trials.csv")["source"] != "confirm").sum()
     assert f"{trials} trial" in capfd.readouterr().err  # the child
@@ -57,7 +57,7 @@ def test_demo(
     assert (gained[:8], cost[:6], take[:6]) == ("Gained: ", "Cost: ", "Take: ")
     assert (out / "tradeoff.png").exists()
     rows = pd.read_csv(out / "tradeoff.csv")
-    assert set(rows["shape"]) == {"N=1", "N=3", "33 texts"}
+    assert set(rows["shape"]) == {"N=1", "N=3", "40 texts"}
     assert list(dict.fromkeys(rows["dispatcher"])) == dispatched + WAYS
     assert (rows["slowdown"][rows["dispatcher"].isin([demo.AUTO, encoder.PACKED])] == 1).all()
     assert {"date", "host_cpu", "threads", "n", "slowdown_q1", "compile_s"} <= set(rows)
