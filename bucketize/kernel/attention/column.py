@@ -29,7 +29,9 @@ class Column:
         in_order: bool = False,
     ) -> None:
         width = vectors * w.lanes
-        self.form = TileForm(rows, width, lanes=w.lanes, epilogue=epilogue, in_order=in_order)
+        self.form = TileForm(
+            rows, width, lanes=w.lanes, epilogue=epilogue, in_order=in_order, passes=False
+        )
         self.function = w.define(name, [POINTER], self._write)
 
     def _write(self, w: Writer, words: ir.Value) -> None:
@@ -51,5 +53,3 @@ class Column:
         put_rows(w, frame, job.pointer("a"), job.word("a_step"), self.form.mr)
         for name in ("b", "b_step", "c", "columns", "units", *operands):
             frame.put(name, job.word(name))
-        for name, value in {"first": 1, "last": 1, "partial": 0}.items():
-            frame.put(name, value)

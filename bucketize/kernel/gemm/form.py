@@ -53,6 +53,8 @@ class TileForm(Tile):
     side, it covers. 0: one."""
     panels: int = 1
     """Panels that a tile covers."""
+    passes: bool = True
+    """Whether the depth may be cut into passes, all but the last of which leave sums in memory."""
 
     @property
     def width(self) -> int:
@@ -108,7 +110,8 @@ class TileForm(Tile):
     @property
     def frame_names(self) -> tuple[str, ...]:
         """The words that tell a tile its place."""
-        names = ["b", "c", "columns", "units", "first", "last", "partial"]
+        names = ["b", "c", "columns", "units"]
+        names += ["first", "last", "partial"] if self.passes else []
         names += ["skip"] if self.image else ["row_step", "run"]
         names += ["ahead", "lines"] if self.packed else ["b_step"]
         names += ["alone"] if self.streams else []

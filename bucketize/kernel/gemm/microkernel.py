@@ -79,7 +79,8 @@ class RegisterTile:
         for i, operand in enumerate(form.epilogue.operands):
             if operand.rows:
                 frame.move(f"e{i}", w.mul(self.block.word(f"e{i}_step"), height))
-        frame.move("partial", form.mr * form.width * FLOAT_BYTES)
+        if form.passes:
+            frame.move("partial", form.mr * form.width * FLOAT_BYTES)
         if form.packed:
             frame.move("ahead", w.mul(frame.word("lines"), LINE))
 
@@ -92,6 +93,9 @@ class RegisterTile:
 
     def compute(self) -> None:
         """The sums of the passes before, and of this one; after the last they are stored."""
+        if not self.form.passes:
+            self.store(self.joined(self.reduce(self.zeros() * self.chains)))
+            return
         w, partial = self.w, self.frame.pointer("partial")
         first = w.compare(self.frame.word("first"), "!=", 0)
         started = [*self.partial_sums(first, partial)]

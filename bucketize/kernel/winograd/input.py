@@ -122,6 +122,7 @@ class WinogradForm:
             least=self.least,
             packed=True,
             in_order=self.in_order,
+            passes=False,
         )
 
 

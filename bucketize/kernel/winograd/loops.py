@@ -121,14 +121,7 @@ class _Products:
         self.block = Words.new(w, product.block_names)
         self.frame = Words.new(w, product.frame_names)
         self.block.put("c_step", form.width * FLOAT_BYTES)
-        always: dict[str, Size] = {
-            "columns": form.width,
-            "partial": 0,
-            "first": 1,  # the only pass over the depth
-            "last": 1,
-        }
-        for name, value in always.items():
-            self.frame.put(name, value)
+        self.frame.put("columns", form.width)
 
     def write(self, group: ir.Value, weights: ir.Value, count: ir.Value) -> None:
         """M of one panel of a group."""
