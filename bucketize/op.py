@@ -301,8 +301,7 @@ def _dims_array(type_: Type) -> Array | None:
     return out.reshape(shape)
 
 
-OPS: dict[str, Op] = {}
-"""Operators that were declared so far, by name."""
+OPS: dict[str, Op] = {}  # those that were declared so far
 ELSEWHERE = {"onnx_node": "bucketize.onnx.postponed"}
 """Where operators are declared that not everybody imports: they are when somebody asks for them."""
 
