@@ -37,7 +37,7 @@ class _Matcher:
 
     def rule(self, out: Builder, b: Binding, args: tuple[Atom, ...]) -> Atom | None:
         """What stands for the result of a binding."""
-        if b.op not in (mul, div, erf, add) or b.out.type.dtype not in DTYPES:
+        if b.op not in (mul, div, erf, add) or not b.is_ranked or b.out.type.dtype not in DTYPES:
             return None
         steps: list[Binding] = []
         x = self._input(Binding(b.outs, b.op, args, b.attrs, b.origin), steps)
