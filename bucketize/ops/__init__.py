@@ -15,3 +15,7 @@ def __getattr__(name: str) -> Any:
     if name.startswith("_") or not hasattr(every, name):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(every, name)
+
+
+def __dir__() -> list[str]:
+    return dir(import_module("bucketize.ops.every"))

@@ -102,5 +102,6 @@ def test_each_family_exports_what_it_declares() -> None:
 
 def test_operators_are_found_without_their_family() -> None:
     assert all_ops()["softmax"] is ops.softmax
+    assert {"softmax", "matmul"} < set(dir(ops))
     with pytest.raises(AttributeError, match=r"module 'bucketize.ops' has no attribute 'softmux'"):
         ops.softmux  # noqa: B018
