@@ -127,12 +127,9 @@ class Table:
 
     @property
     def trials(self) -> list[Trial]:
-        """The rows, one by one, which `__init__` would fill field by field: three times as long."""
-        cells = list(zip(*self.known.values(), strict=True))
-        trials = [object.__new__(Trial) for _ in cells]
-        for trial, row in zip(trials, cells, strict=True):
-            vars(trial).update(zip(self.known, row, strict=True))
-        return trials
+        """The rows, one by one."""
+        cells = zip(*self.known.values(), strict=True)
+        return [Trial(**dict(zip(self.known, row, strict=True))) for row in cells]
 
 
 @dataclass(frozen=True)
