@@ -44,7 +44,7 @@ if hasattr(os, "register_at_fork"):  # LLVM has a lock of its own, which a child
 
 def kernel_name(source: str, hint: str, wanted: Processor) -> str:
     """The name of the kernel of a source: `hint`, and a digest of all that it depends on."""
-    text = f"{_environment()} {wanted.digest}\n{source}"
+    text = f"{environment()} {wanted.digest}\n{source}"
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return f"k_{hint}_{digest}"
 
@@ -212,7 +212,7 @@ class Builders:
 
 
 @cache
-def _environment() -> str:
+def environment() -> str:
     """All that every kernel depends on: versions, and the code that generates it."""
     code = hashlib.sha256()
     for path in emitting():

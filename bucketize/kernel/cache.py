@@ -17,7 +17,7 @@ from pathlib import Path
 from bucketize.errors import KernelError, warn
 from bucketize.kernel.object import sealed, unsealed
 from bucketize.lock import locked
-from bucketize.machine.directory import VARIABLE, cache_directory
+from bucketize.machine.directory import VARIABLE, cache_directory, kept_files
 from bucketize.machine.file import open_to_others, put
 
 LOGGER = logging.getLogger("bucketize")
@@ -128,9 +128,16 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def prune(days: float) -> list[CachedKernel]:
-    """Remove kernels that were not used for so many days; they are compiled anew when needed."""
-    old = [k for k in kernels() if k.used < time.time() - days * DAY_S]
+    """Remove kernels that were not used for so many days, and what else is kept beside them.
+
+    They are compiled anew when needed.
+    """
+    then = time.time() - days * DAY_S
+    old = [k for k in kernels() if k.used < then]
     for kernel in old:
         for suffix in (".o", ".py"):
             kernel.source.with_suffix(suffix).unlink(missing_ok=True)
+    for path in kept_files():
+        if (its := _status(path)) and max(its.st_atime, its.st_mtime) < then:
+            path.unlink(missing_ok=True)
     return old

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -16,8 +15,7 @@ import pandas as pd
 import vl_convert
 from altair import SCHEMA_VERSION
 
-from bucketize.machine.directory import cache_directory
-from bucketize.machine.file import open_to_others, put
+from bucketize.machine.directory import kept
 from bucketize.report import charts
 from bucketize.report.report import ModelReport
 from bucketize.report.section import FORMATS, MISSING, Picture
@@ -157,19 +155,5 @@ def library() -> str:
     """
     language = ".".join(SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     named_by = f"{SNIPPET} {language} {version('vl-convert-python')}"
-    path = cache_directory() / f"vega_{sha256(named_by.encode()).hexdigest()[:16]}.js"
-    if (kept := _kept(path)) is not None:
-        return kept
-    script: str = vl_convert.javascript_bundle(SNIPPET, language)
-    with suppress(OSError):  # where nothing can be kept it is bundled again the next time
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        put(path, [(0, script.encode())])
-    return script
-
-
-def _kept(path: Path) -> str | None:
-    """The text of a file in the cache, if nobody else could write it."""
-    with suppress(OSError):
-        if not any(open_to_others(its, its.stat()) for its in (path.parent, path)):
-            return path.read_text()
-    return None
+    name = f"vega_{sha256(named_by.encode()).hexdigest()[:16]}.js"
+    return kept(name, lambda: vl_convert.javascript_bundle(SNIPPET, language).encode()).decode()

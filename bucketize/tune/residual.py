@@ -6,19 +6,26 @@ says, relative to the other schedules of the same product.
 
 from __future__ import annotations
 
+import pickle
+import zlib
 from collections.abc import Sequence
 from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bucketize.kernel.build import environment
 from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm.cost import FITTED, Knobs, arrays, seconds
 from bucketize.kernel.product import Product
 from bucketize.kernel.schedule import Schedule
+from bucketize.machine.directory import kept
 from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
-from bucketize.tune.samples import Record, reference
+from bucketize.tune.samples import Record, logs, reference
 
 if TYPE_CHECKING:
     from sklearn.ensemble import ExtraTreesRegressor
@@ -102,5 +109,23 @@ def _told(trees: ExtraTreesRegressor, features: Floats) -> Floats:
 
 @cache
 def forest(target: Target) -> Forest:
-    """What the logs that come with the project say."""
-    return Forest(reference(), target)
+    """What the logs that come with the project say.
+
+    To read and to learn them takes seconds: it is kept beside the kernels, for the next process.
+    """
+    grown = kept(f"forest_{_digest(target)}", lambda: _packed(Forest(reference(), target)))
+    its: Forest = pickle.loads(zlib.decompress(grown))
+    return its
+
+
+def _packed(grown: Forest) -> bytes:
+    return zlib.compress(pickle.dumps(grown), 1)
+
+
+def _digest(target: Target) -> str:
+    """A name for all that the forest hangs on: models, speeds, and what was recorded."""
+    asked = sha256(f"{environment()} {version('scikit-learn')} {target}".encode())
+    here = Path(__file__)
+    for path in (here, here.with_name("samples.py"), *logs()):
+        asked.update(path.read_bytes())
+    return asked.hexdigest()[:16]

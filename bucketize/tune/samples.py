@@ -123,6 +123,11 @@ def reference() -> tuple[Record, ...]:
 
     Without those whose defaults alone were timed, beside other templates.
     """
-    logs = sorted(Path(str(path)) for path in files("tuning_logs").iterdir())
-    products = (r for log in logs if log.suffix == ".csv" for r in records(rows(log)))
+    products = (r for log in logs() for r in records(rows(log)))
     return tuple(r for r in products if len(r.schedules) > DEFAULTS)
+
+
+def logs() -> list[Path]:
+    """The logs that come with the project."""
+    paths = sorted(Path(str(path)) for path in files("tuning_logs").iterdir())
+    return [path for path in paths if path.suffix == ".csv"]

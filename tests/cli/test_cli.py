@@ -41,6 +41,7 @@ from bucketize.inspect.roofline import Roofline
 from bucketize.link.image import core
 from bucketize.log.trial import Trial
 from bucketize.machine.calibration import Calibration
+from bucketize.machine.directory import kept
 from bucketize.machine.energy import Energy
 from bucketize.machine.host import machine_of
 from bucketize.machine.speed import TYPICAL, Speed
@@ -87,9 +88,12 @@ def test_the_cache_is_shown_and_pruned(
     assert run("cache").stdout == f"{tmp_path}/kernels: 0 kernels, 0.0 MiB\n"
     (tmp_path / "kernels").mkdir()
     (tmp_path / "kernels" / "k_add_0.o").write_bytes(bytes(2**20))
-    assert "1 kernels, 1.0 MiB" in run("cache", "--prune", "1").stdout
+    kept("forest", lambda: bytes(2**21))
+    shown = run("cache", "--prune", "1").stdout
+    assert "1 kernels, 1.0 MiB, 2.0 MiB of other things" in shown
     facts = json.loads(run("cache", "--prune", "0", "--json").stdout)
     assert (facts["kernels"], facts["bytes"], facts["removed"]) == (0, 0, 1)
+    assert facts["other_bytes"] == 0
 
 
 def test_the_machine_is_measured_and_shown(

@@ -19,12 +19,13 @@ from bucketize.ir import Builder, Const, Module, Var
 from bucketize.log.log import append, rows
 from bucketize.log.outcome import Outcome
 from bucketize.log.trial import Trial, schedule_hash
-from bucketize.machine.host import host
+from bucketize.machine.host import host, processor, target_of
 from bucketize.machine.target import Target
 from bucketize.measure.job import Job
 from bucketize.measure.runner import LocalRunner
 from bucketize.ops import add, matmul, relu
 from bucketize.tune import api as entry
+from bucketize.tune import residual
 from bucketize.tune import session as beginning
 from bucketize.tune import task as believing
 from bucketize.tune.api import opened
@@ -34,7 +35,7 @@ from bucketize.tune.observation import observations
 from bucketize.tune.options import Options
 from bucketize.tune.refine import kernels_of
 from bucketize.tune.residual import Forest, forest
-from bucketize.tune.samples import is_product, reference
+from bucketize.tune.samples import is_product, logs, records, reference
 from bucketize.tune.search import Search
 from bucketize.tune.session import TuningSession
 from bucketize.tune.task import Task, subjects_of, tasks_of
@@ -328,6 +329,22 @@ def test_what_is_expected_is_computed_before_the_time_runs(
     begun(stack, log, module(), LOW[:1], trials=trials).work()
     assert done[-1] == "clock"
     assert ("forest" in done) is learns
+
+
+def test_what_was_learnt_is_kept_for_the_next_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUCKETIZE_CACHE", str(tmp_path))
+    few = tuple(records(rows(logs()[0])))[:4]
+    monkeypatch.setattr(residual, "reference", lambda: few)
+    learn, target = forest.__wrapped__, target_of(processor())
+    first = learn(target)
+    monkeypatch.setattr(residual, "reference", None)
+    again = learn(target)
+    asked = [r.product for r in few], few[0].schedules
+    assert first.expected(*asked).tolist() == again.expected(*asked).tolist()
+    with pytest.raises(TypeError):  # as there is nothing of a machine of this speed
+        learn(replace(target, speed=replace(target.speed, ghz=9.0)))
 
 
 # --- from another processor ----------------------------------------------------------------------

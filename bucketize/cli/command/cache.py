@@ -29,7 +29,7 @@ def cache(prune: float | None, as_json: bool) -> None:
       bucketize cache --prune 30
     """
     from bucketize.kernel import cache as files
-    from bucketize.machine.directory import cache_directory
+    from bucketize.machine.directory import cache_directory, kept_files
 
     removed = [] if prune is None else files.prune(prune)
     kernels = files.kernels()
@@ -37,6 +37,7 @@ def cache(prune: float | None, as_json: bool) -> None:
         "directory": str(cache_directory()),
         "kernels": len(kernels),
         "bytes": sum(k.size for k in kernels),
+        "other_bytes": sum(path.stat().st_size for path in kept_files()),
         "removed": len(removed),
     }
     echo(json_text(facts) if as_json else shown(facts))
@@ -44,6 +45,7 @@ def cache(prune: float | None, as_json: bool) -> None:
 
 def shown(facts: dict[str, str | int]) -> str:
     """The facts as a person reads them."""
-    size = int(facts["bytes"]) / 2**20
+    size, others = (int(facts[name]) / 2**20 for name in ("bytes", "other_bytes"))
+    also = f", {others:.1f} MiB of other things" if others else ""
     more = f", {facts['removed']} removed" if facts["removed"] else ""
-    return f"{facts['directory']}: {facts['kernels']} kernels, {size:.1f} MiB{more}"
+    return f"{facts['directory']}: {facts['kernels']} kernels, {size:.1f} MiB{also}{more}"

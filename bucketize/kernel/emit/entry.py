@@ -6,12 +6,14 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
+from llvmlite import ir
 from numba import types
 from numba.core import compiler, typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager
 from numba.core.cpu import CPUContext
+from numba.core.datamodel import models, registry
 from numba.core.registry import cpu_target
 from numba.core.typing import mathdecl
 from numba.core.typing.context import Context
@@ -58,29 +60,73 @@ class _Codegen(JITCPUCodegen):
         return module
 
 
+class _Function(types.Function):
+    """A function's signatures, each looked for once: lowering asks again what typing was told."""
+
+    def __init__(self, templates: Any) -> None:
+        self._signatures: dict[Any, Any] = {}
+        super().__init__(templates)
+
+    def augment(self, other: Any) -> Any:
+        """With what another file of numba's adds to it."""
+        return type(self)(self.templates + other.templates)
+
+    def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
+        """The signature of a call."""
+        key = tuple(args), tuple(sorted(kws.items()))
+        if key not in self._signatures:
+            self._signatures[key] = super().get_call_type(context, args, kws)
+        return self._signatures[key]
+
+
+registry.register_default(_Function)(models.OpaqueModel)
+
+
 class _Typing(Context):
     """Python's operators and `math`; of numba's own, NumPy's functions are tried before them."""
-
-    def __init__(self) -> None:
-        self._resolved: dict[Any, Any] = {}
-        super().__init__()  # type: ignore[no-untyped-call]
 
     def load_additional_registries(self) -> None:
         self.install_registry(mathdecl.registry)  # type: ignore[no-untyped-call]
 
-    def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
-        """The signature of a call; one of a function of numba's own is looked for only once."""
-        if kws or not isinstance(func, types.Function):
-            return super().resolve_function_type(func, args, kws)  # type: ignore[no-untyped-call]
-        key = func, tuple(args)
-        if key not in self._resolved:
-            self._resolved[key] = super().resolve_function_type(func, args, kws)  # type: ignore[no-untyped-call]
-        return self._resolved[key]
+    def _insert_global(self, gv: Any, gty: Any) -> None:
+        its = _Function(gty.templates) if type(gty) is types.Function else gty
+        super()._insert_global(gv, its)  # type: ignore[no-untyped-call]
+
+
+class _Context(CPUContext):
+    """Numba's, with less to write for each kernel."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[Any, int] = {}
+        super().__init__(_Typing(), target="cpu")  # type: ignore[no-untyped-call]
+
+    def get_abi_sizeof(self, ty: Any) -> int:
+        """The bytes of a type, for which LLVM parses a module."""
+        if ty not in self._sizes:
+            self._sizes[ty] = super().get_abi_sizeof(ty)  # type: ignore[no-untyped-call]
+        return self._sizes[ty]
+
+    def create_cfunc_wrapper(self, library: Any, fndesc: Any, _env: Any, _call_helper: Any) -> None:
+        """The C callback; one that could raise would ask for a function that nobody has."""
+        module = self.create_module("cfunc_wrapper")  # type: ignore[no-untyped-call]
+        type_of = self.call_conv.get_function_type(fndesc.restype, fndesc.argtypes)
+        kernel = ir.Function(module, type_of, fndesc.llvm_func_name)
+        entry_type = ir.FunctionType(ir.VoidType(), kernel.function_type.args[2:])
+        callback = ir.Function(module, entry_type, fndesc.llvm_cfunc_wrapper_name)
+        builder = ir.IRBuilder(callback.append_basic_block("entry"))
+        status, _ = self.call_conv.call_function(
+            builder, kernel, fndesc.restype, fndesc.argtypes, callback.args, attrs=("noinline",)
+        )
+        with builder.if_then(status.is_error, likely=False):
+            raised = ir.FunctionType(ir.VoidType(), ())
+            builder.call(ir.Function(module, raised, "a_kernel_raised"), ())
+        builder.ret_void()
+        library.add_ir_module(module)
 
 
 @cache
 def _context() -> Any:
-    return CPUContext(_Typing(), target="cpu")  # type: ignore[no-untyped-call]
+    return _Context()
 
 
 @cache
@@ -127,6 +173,7 @@ def _generated(function: Callable[[Any], None], wanted: Processor) -> tuple[str,
     context, flags = _context_for(wanted), NUMBA.Flags()
     target.options.parse_as_flags(flags, {"nopython": True, "error_model": "numpy"})
     flags.no_cpython_wrapper = True
+    flags.nrt = False  # nor counted references
     flags.no_compile = True  # the wrapper is still to come
     library: Any = context.codegen().create_library(function.__qualname__)
     with global_compiler_lock:
