@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from bucketize.errors import KernelError
+from bucketize.kernel.emit.expression import operations
 from bucketize.kernel.gemm.cost import cold_bytes as usual_bytes
+from bucketize.kernel.loops.cost import FITTED, Counts, Steps, seconds_each
 from bucketize.kernel.schedule import Implementation, Schedule
 from bucketize.kernel.template import Cost
 from bucketize.kernel.templates import TEMPLATES
@@ -16,7 +19,7 @@ from bucketize.kernel.work import FORK, FORK_S, work
 from bucketize.kernel.workload import Workload
 from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
-from bucketize.types import Dim, Points, Sizes
+from bucketize.types import Dim, Points, Shape, Sizes, product
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,40 @@ def _cost(workload: Workload, template: str) -> Cost:
     cost = TEMPLATES[template].cost
     if cost is None:
         raise KernelError(f"{template} has no model of what it takes")
-    return cost(workload)
+    its, slow = cost(workload), _slow(workload)
+    return (
+        Finished(its, slow, workload.result.shape) if slow and not isinstance(its, Steps) else its
+    )
+
+
+def _slow(workload: Workload) -> Counts:
+    """By kind, operations for each element of the result that take more than to store it."""
+    each = (operations(b.op.scalar) for b in workload.body.body if b.op.scalar)
+    counts = sum(each, start=Counter[str]())
+    return {kind: counts[kind] for kind in ("root", "exp", "log") if counts[kind]}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A cost, and what it takes to compute the ops behind the anchor, by the vector.
+
+    That of loop source has counted them.
+    """
+
+    cost: Cost
+    counts: Counts
+    shape: Shape
+    """The shape of the result."""
+
+    def seconds(
+        self, schedules: Sequence[Schedule], points: Points, target: Target, cold_bytes: int = 0
+    ) -> Floats:
+        """Seconds of schedules at points."""
+        each = seconds_each(FITTED[target.family], target.speed)
+        of_vector = sum(n * each[kind] for kind, n in self.counts.items())
+        vectors = points.values(product(self.shape)) / target.lanes
+        alone = self.cost.seconds(schedules, points, target, cold_bytes)
+        return alone + (vectors * of_vector)[:, None]
 
 
 def seconds(
