@@ -34,6 +34,7 @@ PRIOR = 0.1  # of the logarithm of a figure: how sure a probe is
 NOISE = 0.15  # of that of a kernel's seconds: how sure a model of cost is
 BOUND = 2.0  # the factor that a figure moves by at most
 GAIN = 0.25  # of the error at kernels not seen, to take off: less may be the models' own fault
+HINDERED = 0.93  # of the multiply-adds in a second that probes found: a quiet core does no fewer
 EVALUATIONS = 8
 DIGITS = 3
 
@@ -106,7 +107,8 @@ def refined(target: Target, kernels: Sequence[TaughtKernel], measured: Speed) ->
 
     Returns:
         The target's own speed where kernels of other workloads are not predicted better by what
-        would be learnt.
+        would be learnt, or by that a core multiplies slower than it did for the probes: trials were
+        made beside other work then.
 
     """
     count = min(len(kernels), MOST)
@@ -122,9 +124,9 @@ def refined(target: Target, kernels: Sequence[TaughtKernel], measured: Speed) ->
     if not after.is_better_than(before):
         return target.speed
     speed = _fitted(target, some, measured)
-    return (
-        speed if Judgement.of(some, _with(target, speed)).is_better_than(before) else target.speed
-    )
+    is_better = Judgement.of(some, _with(target, speed)).is_better_than(before)
+    is_hindered = speed.ghz * speed.fma < HINDERED * measured.ghz * measured.fma
+    return speed if is_better and not is_hindered else target.speed
 
 
 def _with(target: Target, speed: Speed) -> Target:
