@@ -118,7 +118,16 @@ def _described(path: Path) -> CachedKernel | None:
     if code is None:
         return None
     size = code.st_size + (text.st_size if text else 0)
-    return CachedKernel(source, size, max(code.st_atime, code.st_mtime))
+    return CachedKernel(source, size, _used(code))
+
+
+def other_bytes() -> int:
+    """What is kept beside the kernels; nothing of what another process removes meanwhile."""
+    return sum(its.st_size for path in kept_files() if (its := _status(path)))
+
+
+def _used(its: os.stat_result) -> float:
+    return max(its.st_atime, its.st_mtime)
 
 
 def _status(path: Path) -> os.stat_result | None:
@@ -138,6 +147,6 @@ def prune(days: float) -> list[CachedKernel]:
         for suffix in (".o", ".py"):
             kernel.source.with_suffix(suffix).unlink(missing_ok=True)
     for path in kept_files():
-        if (its := _status(path)) and max(its.st_atime, its.st_mtime) < then:
+        if (its := _status(path)) and _used(its) < then:
             path.unlink(missing_ok=True)
     return old

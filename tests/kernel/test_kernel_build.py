@@ -326,6 +326,7 @@ def test_what_another_process_removes_meanwhile_is_not_told(
     gone.path.with_suffix(".o").unlink()
     monkeypatch.setattr(Path, "glob", lambda *_: iter(listed))
     assert [k.source for k in files.kernels()] == [kept.path]
+    assert files.other_bytes() == kept.path.with_suffix(".o").stat().st_size  # the other is gone
     kept.path.unlink()
     assert [k.source for k in files.prune(30)] == [kept.path]
     assert files.kernels() == []

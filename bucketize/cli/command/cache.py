@@ -29,7 +29,7 @@ def cache(prune: float | None, as_json: bool) -> None:
       bucketize cache --prune 30
     """
     from bucketize.kernel import cache as files
-    from bucketize.machine.directory import cache_directory, kept_files
+    from bucketize.machine.directory import cache_directory
 
     removed = [] if prune is None else files.prune(prune)
     kernels = files.kernels()
@@ -37,7 +37,7 @@ def cache(prune: float | None, as_json: bool) -> None:
         "directory": str(cache_directory()),
         "kernels": len(kernels),
         "bytes": sum(k.size for k in kernels),
-        "other_bytes": sum(path.stat().st_size for path in kept_files()),
+        "other_bytes": files.other_bytes(),
         "removed": len(removed),
     }
     echo(json_text(facts) if as_json else shown(facts))

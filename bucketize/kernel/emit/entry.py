@@ -101,7 +101,7 @@ class _Context(CPUContext):
         super().__init__(_Typing(), target="cpu")  # type: ignore[no-untyped-call]
 
     def get_abi_sizeof(self, ty: Any) -> int:
-        """The bytes of a type, for which LLVM parses a module."""
+        """The bytes of a type, for which LLVM parses a module; alike on all processors served."""
         if ty not in self._sizes:
             self._sizes[ty] = super().get_abi_sizeof(ty)  # type: ignore[no-untyped-call]
         return self._sizes[ty]
