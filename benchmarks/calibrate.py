@@ -34,7 +34,6 @@ BOUNDS: Bounds = {
     "panel": (5.0, 300.0),
     "call": (20.0, 6000.0),
     **dict.fromkeys(("near", "far", "farthest"), (0.3, 3.0)),
-    "held": (0.05, 1.0),
     "asked": (0.5, 4.0),
     "overlap_memory": (1.0, 4.0),
     "conflict": (0.2, 20.0),

@@ -59,6 +59,7 @@ ZEN4 = Speed(
     root=10.0,
     l2=31.5,
     l3=26.4,
+    l3_share=0.152,
     memory=13.0,
     prefetch=0.72,
 )
@@ -71,6 +72,7 @@ ZEN5 = Speed(
     root=9.0,
     l2=55.0,
     l3=30.0,
+    l3_share=0.152,
     memory=11.0,
     prefetch=1.1,
 )

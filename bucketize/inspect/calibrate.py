@@ -18,6 +18,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -34,9 +35,11 @@ from bucketize.machine.speed import TYPICAL, Speed
 from bucketize.machine.target import Target, cores
 from bucketize.quota import spare_memory
 
+Words: TypeAlias = Callable[[int, int], list[int]]
+"""The words of a thread's block in a round."""
 LOGGER = logging.getLogger("bucketize")
 ROUNDS, PASSES = 20, 2  # of a probe; all of a pass may fall into a slow moment
-AGAIN_S = 1.0  # since the probes began, after which none is tried again
+AGAIN_S = 0.7  # since the probes began, after which none is tried again
 CYCLES = 1_000_000  # of a round, or so: long enough for the clock, short between interrupts
 NOISE, LOUD = 0.1, 0.5
 """By which half of the rounds may be above the best one: more is tried again, and told."""
@@ -45,6 +48,9 @@ DIGITS = 3  # that are kept: more would be noise, and let each calibration choos
 NEAR = 12 << 10  # bytes of an array in the first cache: two of them fit into the smallest
 PAGE = 4096  # bytes, of which a thread's memory is a multiple
 PIECE = 16 << 20  # bytes of memory that are read in a round, others in the next
+EIGHTHS, MOST_PART = (1, 2, 3, 4), 64 << 20
+"""Eighths of the last cache that are read again and again; and bytes of it at most."""
+LEAST_SHARE = 0.01  # of a cache: others leave some
 LEAST_BYTES, MOST_BYTES = 2 * PIECE, 512 << 20
 FREE_SHARE = 8  # of what is free, that is taken
 MEMORY = Path("/proc/meminfo")
@@ -130,13 +136,15 @@ class Probes:
         """Memory is written to: pages that nobody wrote to are all the same one."""
         self.lanes, self.l1 = target.lanes, target.l1
         self.l2, self.l3 = target.l2, target.l3
+        self._last = min(4 * self.l2, (self.l2 + self.l3) // 2)
         self.threads, self.spread = range(threads), 0.0
         self._rounds: defaultdict[tuple[str | int, ...], list[float]] = defaultdict(list)
         self._pool, self._end = ThreadPoolExecutor(threads), time.perf_counter() + AGAIN_S
         share = memory_bytes(target) // threads
         self._piece = min(PIECE, share) // PAGE * PAGE
         self._pieces = share // self._piece
-        self._memory = empty_bytes(threads * self._pieces * self._piece)
+        self._bytes = self._pieces * self._piece
+        self._memory = empty_bytes(threads * self._bytes)
         self._near = empty_bytes(threads * 2 * NEAR)
         for array in (self._memory, self._near):
             array.view(np.float32).fill(0.5)
@@ -159,10 +167,27 @@ class Probes:
             "exp": self._passed("exp") * hz,
             "root": self._passed("root") * hz,
             "l2": self._streamed(self.l2 // 2) / hz,
-            "l3": self._streamed(min(4 * self.l2, (self.l2 + self.l3) // 2)) / hz,
+            "l3": self._streamed(self._last) / hz,
+            "l3_share": self._held() / self.l3 if self.l3 > self.l2 else TYPICAL.l3_share,
             "memory": self._streamed(self._piece, self._pieces) / hz,
             "prefetch": self._tiled(prefetches=1) / self._tiled(prefetches=0),
         }
+
+    def _held(self) -> float:
+        """Bytes that the last cache usually holds, of so many that it holds the most.
+
+        What others drive out comes from memory: the best of some rounds has the least of that.
+        """
+        near, far = self._usual(self._last), self._usual(self._piece, self._pieces)
+        sizes = sorted({min(self.l3 * n // 8, MOST_PART, self._bytes) for n in EIGHTHS})
+        saved = [(far - self._usual(size)) / max(far - near, 1e-15) for size in sizes]
+        shares = np.clip(saved, LEAST_SHARE, 1)
+        return float((np.array(sizes) * shares).max())
+
+    def _usual(self, size: int, pieces: int = 1) -> float:
+        """Seconds for a byte, by the middle one of all rounds: how much is held, varies."""
+        size, words = self._stream(size, pieces)
+        return float(np.median(self._more("read", words, lanes=self.lanes))) / size
 
     def _clock(self) -> float:
         """Cycles in a second, by sums of a cycle each."""
@@ -195,8 +220,13 @@ class Probes:
 
     def _streamed(self, size: int, pieces: int = 1, name: str = "read", **options: int) -> float:
         """Bytes a second, read in order: so many in a round, of one of some pieces."""
+        size, words = self._stream(size, pieces)
+        return size / self._best(name, words, lanes=self.lanes, **options)
+
+    def _stream(self, size: int, pieces: int) -> tuple[int, Words]:
+        """How many bytes a round reads, and its words."""
         step = READ * self.lanes * FLOAT_BYTES
-        size = max(min(size, self._pieces * self._piece) // step, 1) * step
+        size = max(min(size, self._bytes) // step, 1) * step
         times = max(PIECE // size, 1) if pieces == 1 else 1
 
         def words(i: int, turn: int) -> list[int]:
@@ -204,23 +234,25 @@ class Probes:
             floats = size // FLOAT_BYTES
             return [floats, address(self._memory) + start, times, self._out(i)]
 
-        return size * times / self._best(name, words, lanes=self.lanes, **options)
+        return size * times, words
 
-    def _best(self, name: str, words: Callable[[int, int], list[int]], **options: int) -> float:
-        """The least seconds of all rounds of a probe, of which these are more if they vary.
-
-        `words` are those of a thread's block in a round.
-        """
-        kernel = probe(name, **options)
-        rounds = self._rounds[name, *words(0, 0), *options.values()]
+    def _best(self, name: str, words: Words, **options: int) -> float:
+        """The least seconds of all rounds of a probe, of which these are more if they vary."""
         spread = math.inf
         while spread == math.inf or (spread > NOISE and time.perf_counter() < self._end):
-            for turn in range(len(rounds), len(rounds) + ROUNDS):
-                blocks = [np.array(words(i, turn), np.int64) for i in self.threads]
-                rounds.append(round_seconds(self._pool, kernel, blocks))
+            rounds = self._more(name, words, **options)
             spread = float(np.median(rounds[-ROUNDS:])) / min(rounds) - 1
         self.spread = max(self.spread, spread)
         return min(rounds)
+
+    def _more(self, name: str, words: Words, **options: int) -> list[float]:
+        """The seconds of all rounds of a probe, of which some are made now."""
+        kernel = probe(name, **options)
+        rounds = self._rounds[name, *words(0, 1), *options.values()]  # one piece has one start
+        for turn in range(len(rounds), len(rounds) + ROUNDS):
+            blocks = [np.array(words(i, turn), np.int64) for i in self.threads]
+            rounds.append(round_seconds(self._pool, kernel, blocks))
+        return rounds
 
 
 def memory_bytes(target: Target) -> int:

@@ -36,7 +36,10 @@ class Speed:
     l2: float
     """Bytes in a cycle, read in order from the second cache; and so on."""
     l3: float
+    l3_share: float
+    """The share of the last cache that holds what is read again and again, beside others'."""
     memory: float
+    """Bytes in a cycle."""
     prefetch: float
     """How many times as fast few rows of a product read B from memory that ask for it ahead."""
 
@@ -53,6 +56,7 @@ TYPICAL = Speed(
     root=12.0,
     l2=48.0,
     l3=10.2,
+    l3_share=0.115,
     memory=7.1,
     prefetch=1.1,
 )

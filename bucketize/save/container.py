@@ -22,7 +22,7 @@ from bucketize.machine.file import put
 from bucketize.op import Array
 
 NAME = b"bucketize program "
-FORMAT = 4  # 4: digests of weighted sums
+FORMAT = 5  # 4: digests of weighted sums; 5: the share of the last cache that is there
 HEAD = len(NAME) + 8 + 8 + 32  # name, format, bytes of the header, its digest
 PLACE = 4096  # blobs begin at multiples: a page, so that what is mapped is aligned
 BETWEEN = 64  # a cache line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields, replace
 from itertools import count, pairwise
 from pathlib import Path
@@ -160,8 +160,27 @@ def test_a_quiet_probe_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = []
     monkeypatch.setattr(module, "round_seconds", lambda *_: rounds.append(1e-3) or 1e-3)
     monkeypatch.setattr(module, "AGAIN_S", 9.0)
-    assert calibrate(host()).spread == 0
-    assert len(rounds) == 2 * (len(fields(Speed)) + 1) * len({1, cores()})  # one is of two
+    assert calibrate(replace(host(), l2=1 << 20, l3=32 << 20)).spread == 0
+    probes = len(fields(Speed)) + 6  # prefetches are of two, a share of the last cache of six
+    assert len(rounds) == 2 * probes * len({1, cores()})
+
+
+@pytest.mark.parametrize("mib", [2, 6, 9, 14])
+def test_what_the_last_cache_holds_is_found(monkeypatch: pytest.MonkeyPatch, mib: int) -> None:
+    """By a machine whose last cache holds so many bytes of what is read again and again."""
+    monkeypatch.setattr(module, "MOST_BYTES", 64 << 20)
+    its = replace(host(), l2=512 << 10, l3=32 << 20)
+    probes = module.Probes(its, 1)
+
+    def seconds(_: object, __: object, blocks: Sequence[np.ndarray]) -> float:
+        ((floats, start, times, *_),) = blocks
+        near = min(mib << 20, 4 * floats) if times > 1 or start == read[-1] else 0
+        read.append(start)
+        return float(times * (near / 60e9 + (4 * floats - near) / 15e9))
+
+    read = [0]
+    monkeypatch.setattr(module, "round_seconds", seconds)
+    assert probes._held() == pytest.approx(mib << 20, rel=0.15)
 
 
 def test_memory_is_taken_where_it_is_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_a_faster_machine_is_expected_to_take_less_for_something_and_more_for_no
     products = [
         Product((rows,), columns, depth, cold_bytes=cold)
         for rows, columns, depth in ((1, 512, 512), (2, 64, 64), (256, 512, 512), (256, 64, 9000))
-        for cold in (0, 1 << 30)
+        for cold in (0, 8 << 20, 1 << 30)
     ]
     each = [seconds_each(constants, its) for its in (better, TYPICAL)]
     ratios = [fast_s / each[1][kind] for kind, fast_s in each[0].items()]

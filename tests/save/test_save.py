@@ -256,8 +256,8 @@ def use(path: Path) -> None:
         (lambda data: data[: HEAD + 100], "header is torn"),
         (lambda data: data[:-1], "is torn: it has"),
         (lambda data: data[:HEAD] + b"?" + data[HEAD + 1 :], "header is torn or has changed"),
-        (lambda data: data[:18] + b"\x07" + data[19:], "is of format 7, this .* reads format 4"),
-        (lambda data: data[:18] + b"\x03" + data[19:], "format 3, this .* reads format 4: load it "
+        (lambda data: data[:18] + b"\x07" + data[19:], "is of format 7, this .* reads format 5"),
+        (lambda data: data[:18] + b"\x03" + data[19:], "format 3, this .* reads format 5: load it "
          "with the version that saved it, or save it again"),
     ],
     ids=["empty", "other", "head", "header", "tail", "byte", "newer", "older"],

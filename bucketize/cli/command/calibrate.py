@@ -24,6 +24,7 @@ UNITS = {
     "root": "cycles of a square root of a vector",
     "l2": "bytes in a cycle from the second cache",
     "l3": "bytes in a cycle from the third cache",
+    "l3_share": "of the last cache holds what is read again and again",
     "memory": "bytes in a cycle from memory",
     "prefetch": "times that speed where a product of few rows prefetches",
 }
@@ -72,8 +73,8 @@ def shown(its: Calibration) -> str:
         f"{its.machine}",
         f"measured {its.when}; half of the rounds within {its.spread:.0%} of the best; "
         f"cores like {its.family}'s",
-        f"{'':6}{''.join(f'{title:>9}' for title in columns)}",
+        f"{'':8}{''.join(f'{title:>9}' for title in columns)}",
     ]
     for name, unit in UNITS.items():
-        lines.append(f"{name:6}{''.join(f'{its[name]:>9g}' for its in columns.values())}  {unit}")
+        lines.append(f"{name:8}{''.join(f'{its[name]:>9g}' for its in columns.values())}  {unit}")
     return "\n".join(lines)

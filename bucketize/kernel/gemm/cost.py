@@ -57,8 +57,6 @@ class ProductConstants:
     """The share of the first cache that B may fill."""
     share_l2: float
     """The share of the second cache that B may fill."""
-    held: float
-    """The share of the last cache that others leave."""
     asked: float
     """How much of what is asked for ahead comes in time."""
     overlap: float
@@ -121,7 +119,7 @@ def seconds(p: Product, k: Knobs, c: ProductConstants, target: Target) -> Floats
     ways = target.l1 / PAGE - 2  # of which B takes some
     passed = _passed(p)
     gain = np.where(group > 1, c.abreast, 1.0)
-    share, far = held_share(passed, c, target), far_bytes(passed, c, target, gain)
+    share, far = held_share(passed, target), far_bytes(passed, c, target, gain)
     overlap = share * c.overlap + (1 - share) * c.overlap_memory
     tall_step = step(low + 1)
     reduction = (step(low) * (tiles - tall) + tall_step * tall) * depth
@@ -159,9 +157,9 @@ def _passed(p: Product) -> int:
     return max(p.cold_bytes, p.depth * p.columns * FLOAT_BYTES)
 
 
-def held_share(passed: Floats | float, c: ProductConstants, target: Target) -> Floats:
+def held_share(passed: Floats | float, target: Target) -> Floats:
     """The share of weights that the caches hold if so many bytes pass until they are read again."""
-    return np.minimum(c.held * target.l3 / np.maximum(passed, 1), 1)
+    return np.minimum(target.speed.l3_share * target.l3 / np.maximum(passed, 1), 1)
 
 
 def far_bytes(
@@ -171,7 +169,7 @@ def far_bytes(
 
     `gain`: how much faster than one stream they come from memory.
     """
-    share, its = held_share(passed, c, target), target.speed
+    share, its = held_share(passed, target), target.speed
     third, memory = c.far * its.l3, c.farthest * its.memory * gain
     far = 1 / (share / third + (1 - share) / memory)
     return np.where(np.asarray(passed) <= 0.8 * target.l2, c.near * its.l2, far)
@@ -209,7 +207,6 @@ FITTED = fitted(
     farthest=(0.693, 1.03),
     share=(0.6, 0.6),
     share_l2=(0.4, 0.4),
-    held=(0.115, 0.152),
     asked=(3.22, 1.0),
     overlap=(3.8, 3.8),
     overlap_memory=(1.4, 3.3),
