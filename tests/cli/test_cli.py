@@ -111,7 +111,7 @@ def test_the_machine_is_measured_and_shown(
     spread = "half of the rounds within 5% of the best"
     assert lines[1] == f"measured 2026-01-01T00:00:00+00:00; {spread}; cores like Intel's"
     assert lines[2].split() == ["alone", "all", "2"]
-    assert lines[3] == "ghz        2.98        4  GHz"
+    assert lines[3] == "ghz          2.98        4  GHz"
     assert len(lines) == 3 + len(UNITS) == 3 + len(fields(Speed))
     assert run("calibrate", "--show").stdout.splitlines() == lines
     assert json.loads(run("calibrate", "--show", "--json").stdout)["alone"] == asdict(TYPICAL)
