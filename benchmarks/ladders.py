@@ -6,7 +6,8 @@ are within 1.1 of the best kernels. Along two symbols ladders are products. Each
 sizes that stand for equally many requests, all in turns: what stands for it is the mean over
 these, by that of the planned buckets of its budget, and of planned ones and the cover by those of
 the first budget; the median of several passes with the least and the greatest. Of planned buckets
-a row more has what the models predict by what they take.
+a row more has what the models predict by what they take when nothing else runs: what others drive
+from the caches takes some calls to come back.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ MOST = 512  # of a length, or of a side of an image
 BUDGETS = (1, 2, 4, 8)
 COVERED = 0.1
 POINTS, PASSES, ROUNDS = 10, 3, 3
+ALONE = 9  # rounds where nothing takes turns
 
 
 def of_model(name: str) -> Iterator[tuple[str, Traffic]]:
@@ -131,7 +133,7 @@ def giving(buckets: list[Bucket]) -> Callable[[object], list[Bucket]]:
 
 
 def judged(
-    name: str, executables: Mapping[str, Executable], points: Sequence[Sizes]
+    name: str, executables: Mapping[str, Executable], points: Sequence[Sizes], rounds: int = ROUNDS
 ) -> list[dict[str, float]]:
     """The mean seconds of each executable, in each pass."""
     passes = []
@@ -140,7 +142,7 @@ def judged(
         for sizes in points:
             inputs = zoo.inputs(name, {**FIXED[name], **sizes})
             calls = {key: partial(exe.run, **inputs) for key, exe in executables.items()}
-            for key, taken in interleaved(calls, least=ROUNDS, before=calls).items():
+            for key, taken in interleaved(calls, least=rounds, before=calls).items():
                 total[key] += statistics.median(taken) / len(points)
         passes.append(total)
     return passes
@@ -164,7 +166,8 @@ def measured(
         yield what, len(program.clones), ratios
         if what.startswith("planned"):
             expected = statistics.mean(each.seconds for each in predictions(program, points))
-            of_measured = [expected / taken[key] for taken in passes]
+            alone = judged(name, {key: executables[key]}, points, ALONE)
+            of_measured = [expected / taken[key] for taken in alone]
             yield f"predicted, {what}", len(program.clones), of_measured
 
 

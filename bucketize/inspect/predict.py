@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bucketize.call import check_sizes, refusal
-from bucketize.ir import Const
+from bucketize.ir import Atom, Const
 from bucketize.kernel.cost import model_of
 from bucketize.kernel.templates import TEMPLATES
+from bucketize.kernel.work import read_in_part
 from bucketize.program.instruction import Call, Compute, KernelCall, Refuse, RunSegment
 from bucketize.program.path import way
 from bucketize.program.program import Program
@@ -117,10 +118,24 @@ def predicted_runs(program: Program, runs: Sequence[KernelRun]) -> list[float | 
 
 
 def constant_bytes(kernels: Iterable[KernelCall | Compute]) -> int:
-    """Bytes of the constants that kernels read: what passes through the caches in each call."""
+    """Bytes of the constants of kernels, each counted once."""
     calls = (k for k in kernels if isinstance(k, KernelCall))
-    sizes = {id(a.value): a.value.nbytes for k in calls for a in k.args if isinstance(a, Const)}
-    return sum(sizes.values())
+    return _bytes(a for k in calls for a in k.args)
+
+
+def passed_bytes(kernels: Iterable[KernelCall | Compute]) -> int:
+    """Bytes of constants that pass through the caches in each call.
+
+    A table of which a part is read, as of embeddings, is none of them.
+    """
+    calls = (k for k in kernels if isinstance(k, KernelCall))
+    pairs = ((k, *pair) for k in calls for pair in zip(k.workload.body.params, k.args, strict=True))
+    return _bytes(a for k, param, a in pairs if param is not read_in_part(k.workload))
+
+
+def _bytes(atoms: Iterable[Atom]) -> int:
+    """Bytes of those that are constants, each counted once."""
+    return sum({id(a.value): a.value.nbytes for a in atoms if isinstance(a, Const)}.values())
 
 
 class _Costs:
@@ -134,7 +149,7 @@ class _Costs:
 
     def ask(self, runs: Sequence[KernelRun]) -> None:
         """Ask for the kernels of a call, which lie in each other's caches."""
-        cold = constant_bytes(r.what for r in runs)
+        cold = passed_bytes(r.what for r in runs)
         for what, sizes, _ in runs:
             if isinstance(what, Compute) or not self._is_told(what, sizes):
                 self._order.append(None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from bucketize.ir import Binding
+from bucketize.ir import Atom, Binding
 from bucketize.kernel.workload import Workload
 from bucketize.op import Movement
 from bucketize.types import Dim, product
@@ -36,15 +36,20 @@ class Work:
 
 def work(workload: Workload) -> Work:
     """The work of a workload; of ops that reduce nothing the multiplications do not count."""
-    anchor = workload.anchor
-    alone = len(workload.body.body) == 1
-    part = anchor.args[0] if alone and anchor.op.movement is Movement.PART else None
+    part = read_in_part(workload)
     atoms = (*workload.body.params, *workload.body.results)
-    types = [anchor.out.type if a is part else a.type for a in atoms]
+    types = [workload.anchor.out.type if a is part else a.type for a in atoms]
     moved = [product(t.shape) * t.dtype.itemsize for t in types]
     fixed = itertools.compress(moved, workload.constant)
     done = sum(map(multiplications, workload.body.body), start=0)
     return Work(done, sum(moved, start=0), sum(fixed, start=0))
+
+
+def read_in_part(workload: Workload) -> Atom | None:
+    """The operand of which no more is read than the result holds, as of a table; None: of none."""
+    alone = len(workload.body.body) == 1
+    its = workload.anchor
+    return its.args[0] if alone and its.op.movement is Movement.PART else None
 
 
 def multiplications(b: Binding) -> Dim:

@@ -13,7 +13,7 @@ import numpy as np
 
 from bucketize.dispatch.bucket import show_bucket
 from bucketize.errors import TuneError
-from bucketize.inspect.predict import constant_bytes, predicted
+from bucketize.inspect.predict import passed_bytes, predicted
 from bucketize.ir import CALL, Function, Module, Var, all_bindings
 from bucketize.kernel.cost import seconds
 from bucketize.kernel.gemm.cost import ProductCost
@@ -345,7 +345,7 @@ class Spaces:
 def tasks_in(routine: Routine, owner: Owner, judged: Weighted, spaces: Spaces) -> Iterator[Task]:
     """The distinct workloads of a routine, in order of appearance."""
     calls = list(routine.calls())
-    weight_bytes = constant_bytes(calls)
+    weight_bytes = passed_bytes(calls)
     alike: dict[str, list[KernelCall]] = {}
     for call in calls:
         alike.setdefault(call.workload.hash, []).append(call)

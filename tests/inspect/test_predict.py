@@ -10,7 +10,7 @@ import bucketize
 from bucketize import ops, zoo
 from bucketize.dispatch.tree import dispatch
 from bucketize.errors import NoBucketError, ShapeError
-from bucketize.inspect.predict import CALL_S, predicted
+from bucketize.inspect.predict import CALL_S, constant_bytes, passed_bytes, predicted
 from bucketize.inspect.roofline import Roofline
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.kernel.cost import seconds
@@ -56,6 +56,22 @@ def test_a_call_takes_what_its_kernels_take_with_weights_as_cold_as_there() -> N
 
 def kernel(what: object) -> bool:
     return isinstance(what, KernelCall)
+
+
+def test_a_table_of_which_rows_are_read_does_not_pass_through_the_caches() -> None:
+    """What a product multiplies by does."""
+    ids, table = Var("ids", tensor("int64", Symbol("N", 1))), np.ones((1000, 16), np.float32)
+    b = Builder()
+    alone = Module(
+        {"main": b.function("main", [ids], [b.emit(ops.gather, Const(table), ids, axis=0)])}
+    )
+    b = Builder()
+    rows = b.emit(ops.relu, b.emit(ops.gather, Const(table), ids, axis=0))
+    logits = b.emit(ops.matmul, rows, Const(np.ones((16, 1000), np.float32)))
+    scored = Module({"main": b.function("main", [ids], [logits])})
+    for mod, passed, whole in ((alone, 0, 64_000), (scored, 64_000, 128_000)):
+        calls = [k.what for k in predicted(program(mod), {"N": 3}).kernels]
+        assert (passed_bytes(calls), constant_bytes(calls)) == (passed, whole)
 
 
 def test_of_clones_the_one_that_serves_the_sizes_is_predicted() -> None:
