@@ -127,7 +127,7 @@ class Trial:
     flops: float | None = None  # at this shape; a product's multiplication and sum are two
     bytes: float | None = None  # that the kernel reads and writes at least
     baseline: str = ""  # the default: "matmul mr=6 nr=64 kc=128"
-    graph_bytes: float | None = None  # of the constants of the whole function: how cold they are
+    graph_bytes: float | None = None  # of the constants that pass by in a call: how cold they are
     clone: str = ""  # the identity of the function in its bucket
     level: str = KERNEL  # or PLACE, or CLONE
     ratio_low: float | None = None  # of latency to the default's, round by round: the ends of the
