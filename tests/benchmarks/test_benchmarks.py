@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 from onnx_model import parse
 
+import bucketize
 from benchmarks import (
     conformance,
     contention,
@@ -170,12 +171,24 @@ def test_transfer_counts_trials_of_both_and_of_the_second_alone(
     monkeypatch.setattr(transfer, "PAIRS", {"mlp": jobs})
     monkeypatch.setattr(transfer, "UNTIL", 0.02)
     monkeypatch.delenv("BUCKETIZE_PAIRS", raising=False)
+    tune, sessions = bucketize.tune, []
+
+    def counted(mod: Module, log: Path, **options: Any) -> pd.DataFrame:
+        before = len(rows(log)) if log.exists() else 0
+        added = tune(mod, log=log, **options)
+        sessions.append((log, before, transfer.trials(added)))
+        return added
+
+    monkeypatch.setattr(bucketize, "tune", counted)
     transfer.main()
-    told = re.search(r"^mlp +(\d+) +(\d+) +(\d+)  ", capsys.readouterr().out, re.M)
-    assert told is not None
-    first, second, alone = map(int, told.groups())
-    assert min(first, alone) > 0
-    assert second <= alone
+    (first, empty, one), (second, filled, two), (third, alone, three) = sessions
+    assert first == second != third
+    assert empty == alone == 0 < filled
+    assert min(one, three) > 0
+    line = re.search(r"^mlp +(\d+) +(\d+) +(\d+)  (.*)$", capsys.readouterr().out, re.M)
+    assert line is not None
+    assert [int(line[i]) for i in (1, 2, 3)] == [one, two, three]
+    assert line[4] == f"{two / one:.2f}, {two / three:.2f}"
 
 
 SMALL = ("mlp", {"N": 2})
