@@ -7,7 +7,8 @@ sizes that stand for equally many requests, all in turns: what stands for it is 
 these, by that of the planned buckets of its budget, and of planned ones and the cover by those of
 the first budget; the median of several passes with the least and the greatest. Of planned buckets
 a row more has what the models predict by what they take when nothing else runs: what others drive
-from the caches takes some calls to come back.
+from the caches takes some calls to come back. That is told by the processor's clock, as trials are,
+to which the models are fitted: time that the system gives to others is no kernel's.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from bucketize.inspect.predict import predictions
 from bucketize.ir import Module
 from bucketize.optimize.optimize import quantiles
 from bucketize.partition.value import Partition
-from bucketize.timing import interleaved
+from bucketize.timing import Call, interleaved, processor_seconds, wall_seconds
 from bucketize.traffic.value import Traffic
 from bucketize.types import Sizes
 from bucketize.zoo.traffics import traffic
@@ -133,7 +134,11 @@ def giving(buckets: list[Bucket]) -> Callable[[object], list[Bucket]]:
 
 
 def judged(
-    name: str, executables: Mapping[str, Executable], points: Sequence[Sizes], rounds: int = ROUNDS
+    name: str,
+    executables: Mapping[str, Executable],
+    points: Sequence[Sizes],
+    rounds: int = ROUNDS,
+    stopwatch: Callable[[Call], float] = wall_seconds,
 ) -> list[dict[str, float]]:
     """The mean seconds of each executable, in each pass."""
     passes = []
@@ -142,7 +147,8 @@ def judged(
         for sizes in points:
             inputs = zoo.inputs(name, {**FIXED[name], **sizes})
             calls = {key: partial(exe.run, **inputs) for key, exe in executables.items()}
-            for key, taken in interleaved(calls, least=rounds, before=calls).items():
+            every = interleaved(calls, least=rounds, before=calls, stopwatch=stopwatch)
+            for key, taken in every.items():
                 total[key] += statistics.median(taken) / len(points)
         passes.append(total)
     return passes
@@ -166,7 +172,7 @@ def measured(
         yield what, len(program.clones), ratios
         if what.startswith("planned"):
             expected = statistics.mean(each.seconds for each in predictions(program, points))
-            alone = judged(name, {key: executables[key]}, points, ALONE)
+            alone = judged(name, {key: executables[key]}, points, ALONE, processor_seconds)
             of_measured = [expected / taken[key] for taken in alone]
             yield f"predicted, {what}", len(program.clones), of_measured
 

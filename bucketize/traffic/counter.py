@@ -7,13 +7,12 @@ somebody asks.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from bucketize.errors import unknown_name, warn
 from bucketize.fork import begins_anew
 from bucketize.release import rest
 from bucketize.traffic.latency import Latencies
+from bucketize.traffic.rows import Integers, grouped
 
 if TYPE_CHECKING:
     from bucketize.traffic.value import Traffic
@@ -28,9 +28,13 @@ if TYPE_CHECKING:
 MOST_SIZES = 65_536
 """Sizes, each once for each bin of time, that a counter tells apart; beyond, bins are made wider,
 and where one is left sizes are rounded up, coarser and coarser."""
+LATEST = 1 / 16
+"""The share of them in a dict, where one of two symbols takes 150 bytes; in arrays it takes 32."""
 MOST_TIMES = 256  # bins: of a day 8 minutes each, of a week an hour
 
 Key: TypeAlias = tuple[int, ...]
+Rows: TypeAlias = tuple[Integers, Integers]
+"""A time and a size of each symbol; how many requests each of them stands for."""
 Clones: TypeAlias = dict[str, Latencies]
 """By the name of a clone its requests."""
 Shared: TypeAlias = tuple[Mapping[str, int], str, float]
@@ -116,7 +120,9 @@ class TrafficCounter:
         """
         self.symbols = symbols
         each = [(ends or {}).get(symbol, (1, None)) for symbol in symbols]
-        self._ends = [(unit, math.inf if most is None else most) for unit, most in each]
+        self._units = np.array([unit for unit, _ in each], np.int64)
+        endless = np.iinfo(np.int64).max
+        self._most = np.array([endless if most is None else most for _, most in each], np.int64)
         self._tallies: list[tuple[weakref.ref[object], Tally]] = []
         self.begin_anew()
         begins_anew(self)
@@ -124,11 +130,13 @@ class TrafficCounter:
     def begin_anew(self) -> None:
         """Count from nothing: in a child of a fork what the parent counted is the parent's."""
         self._lock = threading.Lock()
-        self._counts: dict[Key, int] = {}
-        """By time and size: seconds since it began, and a size of each symbol."""
+        self._latest: dict[Key, int] = {}
+        """Requests by time and size: seconds since it began, and a size of each symbol."""
+        self._settled: Rows = np.empty((0, 1 + len(self.symbols)), np.int64), np.empty(0, np.int64)
+        """All that came before."""
         self._step = self._span = 1
         now = time.time()
-        self._began = math.floor(now)
+        self._began = int(now)
         self._origin = time.perf_counter() - (now - self._began)
         for _, tally in self._tallies:
             tally.clear()
@@ -171,27 +179,37 @@ class TrafficCounter:
             self._add(key, requests)
 
     def _add(self, key: Key, requests: int) -> None:
-        rounded = self._rounded(key)
-        self._counts[rounded] = self._counts.get(rounded, 0) + requests
-        if len(self._counts) > MOST_SIZES:
-            if any(time >= self._span for time, *_ in self._counts):
+        self._latest[key] = self._latest.get(key, 0) + requests
+        if len(self._latest) > LATEST * MOST_SIZES:
+            self._settle()
+
+    def _settle(self) -> None:
+        latest, self._latest = self._latest, {}
+        self._settled = self._joined(self._settled, latest)
+        while len(self._settled[0]) > MOST_SIZES:
+            if self._settled[0][:, 0].max() >= self._span:
                 self._span *= 2
             else:
                 self._step *= 2
-            self._coarsen()
+            self._settled = self._joined(self._settled, {})
 
-    def _coarsen(self) -> None:
-        finer, self._counts = self._counts, {}
-        for key, requests in finer.items():
-            self._add(key, requests)
+    def _joined(self, rows: Rows, more: Mapping[Key, int]) -> Rows:
+        """Rows and some more, as coarse as all are by now, each once, by time."""
+        keys, each = (np.array([*its], np.int64) for its in (more, more.values()))
+        whole = np.concatenate([rows[0], keys.reshape(len(each), -1)]) if more else rows[0].copy()
+        whole[:, 0] -= whole[:, 0] % self._span
+        whole[:, 1:] = self._rounded(whole[:, 1:], slice(None))
+        order, starts = grouped([*whole.T])
+        requests = np.concatenate([rows[1], each])[order]
+        return whole[order][starts], np.add.reduceat(requests, starts)
 
-    def _rounded(self, key: Key) -> Key:
-        step, span = self._step, self._span
-        if step == span == 1:
-            return key
-        time, *sizes = key
-        pairs = zip(sizes, self._ends, strict=True)
-        return time // span * span, *[int(min(_up(n, step * u), end)) for n, (u, end) in pairs]
+    def _rounded(self, sizes: Integers, symbols: slice | list[int]) -> Integers:
+        """Sizes of some symbols as coarse as they are by now."""
+        if self._step == 1:
+            return sizes
+        unit = self._step * self._units[symbols]
+        rounded: Integers = np.minimum(-(-sizes // unit) * unit, self._most[symbols])
+        return rounded
 
     def as_counted(self, traffic: Traffic) -> Traffic:
         """A traffic of some of the symbols with its sizes rounded, as those counted are by now.
@@ -201,13 +219,8 @@ class TrafficCounter:
         for symbol in traffic.symbols:
             if symbol not in self.symbols:
                 raise unknown_name("symbol", symbol, self.symbols)
-        step, ends = self._step, dict(zip(self.symbols, self._ends, strict=True))
-        if step == 1:
-            return traffic
-        its = [ends[symbol] for symbol in traffic.symbols]
-        units, most = np.array([u for u, _ in its]), np.array([end for _, end in its])
-        sizes = np.minimum(_up(traffic.sizes, step * units), most).astype(np.int64)
-        return replace(traffic, sizes=sizes)
+        places = [self.symbols.index(symbol) for symbol in traffic.symbols]
+        return replace(traffic, sizes=self._rounded(traffic.sizes, places))
 
     def bin_at(self, now: float) -> tuple[int, float]:
         """The bin of a moment: `Tally.time` and `Tally.end`. All are twice as wide if too many."""
@@ -216,23 +229,22 @@ class TrafficCounter:
             if second >= self._span * MOST_TIMES:
                 while second >= self._span * MOST_TIMES:
                     self._span *= 2
-                self._coarsen()
+                self._settle()
             begin = second // self._span * self._span
             return begin, self._origin + begin + self._span
 
     def snapshot(self) -> Traffic | None:
         """The traffic so far; None of no request, or no symbol. Warns if sizes are rounded."""
         with self._lock:
-            counts, step, began = dict(self._counts), self._step, self._began
+            self._settle()
+            settled, step, began = self._settled, self._step, self._began
             for _, tally in self._tallies:
-                for key, requests in tally.taken().items():
-                    rounded = self._rounded(key)
-                    counts[rounded] = counts.get(rounded, 0) + requests
+                settled = self._joined(settled, tally.taken())
         if step > 1:
             warn(f"more than {MOST_SIZES} sizes came: they are rounded up, {step} of them to one")
-        if not counts or not self.symbols:
+        rows, each = settled
+        if not len(each) or not self.symbols:
             return None
-        rows, each = np.array([*counts]), np.array([*counts.values()])
         value = rest("bucketize.traffic.value")
         traffic: Traffic = value.Traffic(self.symbols, rows[:, 1:], each, began + rows[:, 0])
         return traffic
@@ -247,8 +259,3 @@ class TrafficCounter:
                 if tally.clones is clones:
                     tally.hand_on(every)
         return every
-
-
-def _up(size: Any, unit: Any) -> Any:
-    """The first multiple from a size on; of arrays, of each."""
-    return -(-size // unit) * unit

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import kolmogorov
 
 from bucketize.errors import ArgumentError, unknown_name
-from bucketize.traffic.value import Integers, Traffic
+from bucketize.traffic.rows import Integers
+from bucketize.traffic.value import Traffic
 
 WINDOW = 1_000  # requests that are looked at together
 ALPHA = 0.01

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bucketize.errors import TrafficError, unknown_name
 from bucketize.traffic.file import REQUESTS, TIME, TableColumn, read_columns, write_columns
+from bucketize.traffic.rows import Integers, grouped
 
-Integers: TypeAlias = NDArray[np.int64]
 FINEST = 1_000_000  # the largest denominator of a scale: 0.8 is 4/5
 
 
@@ -39,16 +39,8 @@ class Traffic:
         _check(sizes, requests, times)
         keep = requests > 0
         sizes, requests = sizes[keep], requests[keep]
-        keys = [*reversed(sizes.T)]
-        if times is not None:
-            times = times[keep]
-            keys.append(times)
-        order = np.lexsort(keys) if keys else np.arange(len(requests))
-        first = np.zeros(len(order), bool)
-        first[:1] = True
-        for key in keys:
-            first[1:] |= np.diff(key[order]) != 0
-        starts = np.flatnonzero(first)
+        times = None if times is None else times[keep]
+        order, starts = grouped([*([] if times is None else [times]), *sizes.T])
         self._set("sizes", sizes[order][starts])
         self._set("requests", np.add.reduceat(requests[order], starts))
         self._set("times", None if times is None else times[order][starts])

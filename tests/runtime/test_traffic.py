@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tracemalloc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -286,16 +287,57 @@ def test_bins_are_joined_and_no_request_is_lost(came: list[tuple[int, int]]) -> 
     assert counter.by_clone(tally.clones)["main"].requests == len(came)
 
 
-def test_bins_are_joined_before_sizes_are_rounded() -> None:
+@pytest.mark.filterwarnings("ignore:.*rounded up:bucketize.errors.BucketizeWarning")
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 50)), min_size=1, max_size=60))
+def test_what_is_settled_is_as_coarse_as_what_comes(came: list[tuple[int, int]]) -> None:
+    """However often rows move from the dict to arrays, and in whatever order they came."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bucketize.traffic.counter.MOST_SIZES", 6)
+        counter = TrafficCounter(("N", "S"), {"N": (1, 50)})
+        for second, size in came:
+            with counter._lock:
+                counter._add((second, size, 7), 2)
+        traffic = counter.snapshot()
+    assert traffic is not None
+    assert traffic.times is not None
+    step, span = counter._step, counter._span
+    wanted = Counter[tuple[int, int, int]]()
+    for second, size in came:
+        row = second // span * span, min(-(-size // step) * step, 50), -(-7 // step) * step
+        wanted[row] += 2
+    times = (traffic.times - counter._began).astype(int)
+    rows = zip(times.tolist(), *traffic.sizes.T.tolist(), strict=True)
+    assert dict(zip(rows, traffic.requests.tolist(), strict=True)) == dict(wanted)
+    assert len(wanted) <= 6
+
+
+def test_what_is_counted_takes_few_bytes() -> None:
+    counter = TrafficCounter(("B", "S"))
+    tracemalloc.start()
+    for second in range(200):
+        for k in range(500):
+            counter._add((second, k % 3, 1000 + k), 1)
+    held, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (counter._span, len(counter._settled[0])) == (2, 49_328)
+    assert held < 3 << 20
+    assert most < 10 << 20
+
+
+@pytest.mark.parametrize(("seconds", "most"), [(3, 1_500), (100, MOST_SIZES)])
+def test_bins_are_joined_before_sizes_are_rounded(
+    seconds: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bucketize.traffic.counter.MOST_SIZES", most)
     counter, owner = TrafficCounter(("N",)), Owner()
     tally = counter.tally(owner, {})
-    for second in range(100):
+    for second in range(seconds):
         tally.turn(counter._origin + second + 0.5)
         for size in range(1_000):
             tally.cell({"N": size}, "main").requests += 1
     traffic = counter.snapshot()
     assert traffic is not None
-    assert (traffic.total, counter._step, counter._span) == (100_000, 1, 2)
+    assert (traffic.total, counter._step, counter._span) == (1_000 * seconds, 1, 2)
     first, second = traffic.split(share=0.5)
     assert first.merged(second) == traffic
 
