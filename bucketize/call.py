@@ -276,8 +276,10 @@ def sizes_of(inputs: Sequence[Var], given: Mapping[str, Any]) -> dict[str, int]:
     for name in given:
         if name not in params and name not in symbols:
             raise unknown_name("input or symbol", name, [*params, *symbols])
-    shapes = {n: checked_shape(params[n], v) for n, v in given.items() if n in params}
-    named = {n: checked_size(symbols[n], v) for n, v in given.items() if n not in params}
+    # a number says the size of a symbol, also of one that is called as an input is
+    whole = {n for n, v in given.items() if n not in params or isinstance(v, int | np.integer)}
+    shapes = {n: checked_shape(params[n], given[n]) for n in given if n not in whole & {*symbols}}
+    named = {n: checked_size(symbols[n], given[n]) for n in given if n not in shapes}
     sizes = bind_shapes([params[n] for n in shapes], list(shapes.values()), named)
     check_sizes(inputs, sizes)
     return sizes

@@ -671,7 +671,7 @@ class Executable:
 
         Requests are counted exactly. Times are from when the inputs are in order until the results
         are there, known to 1 / 64; a request after one of more than 1 ms is timed, of others one of
-        17, which stands for the rest. Of those that share a call of `run_many` each has an equal
+        61, which stands for the rest. Of those that share a call of `run_many` each has an equal
         part of its time, and counts for the clone that served the call; regrets are of each alone.
 
         Args:

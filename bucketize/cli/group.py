@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import shlex
 import sys
@@ -26,6 +27,8 @@ PATH_ERRORS = (
     IsADirectoryError,
     NotADirectoryError,
 )
+# So does a disk that takes no more.
+NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS)
 
 
 class CommandGroup(click.Group):
@@ -60,7 +63,9 @@ class CommandGroup(click.Group):
             warnings.showwarning = once(lambda text: echo(f"warning: {text}", err=True))
             try:
                 return super().invoke(ctx)
-            except (BucketizeError, *PATH_ERRORS) as e:
+            except (BucketizeError, OSError) as e:
+                if not is_of_user(e):
+                    raise
                 if isinstance(e, UnboundedError):
                     e.add_note(f"as in: {bounded_line(ctx.meta[LINE], e.symbols)}")
                 if ctx.params["debug"]:
@@ -81,8 +86,15 @@ def bounded_line(typed: Sequence[str], symbols: Sequence[str]) -> str:
     return shlex.join(["bucketize", *typed, *dims])
 
 
+def is_of_user(error: BucketizeError | OSError) -> bool:
+    """Whether an error is told in a line: of others people want to see where they were raised."""
+    if isinstance(error, (BucketizeError, *PATH_ERRORS)):
+        return True
+    return error.errno in NO_ROOM
+
+
 def message(error: BaseException) -> str:
-    """What an error says; the system's own with the path in front."""
+    """What an error says; the system's own with the path in front, if it has one."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error)

@@ -88,10 +88,11 @@ def _by_name(option: str, values: Iterable[str], names: set[str]) -> dict[str, s
 def _served(
     name: str, version: str, source: str, bounds: list[Bound], options: Mapping[str, Any]
 ) -> ServedModel:
+    from bucketize.loader import identity
     from bucketize.serve.model import ServedModel
 
     tokenizer = options["tokenizer"].get(name)
-    encoder = None
+    encoder, loaded = None, identity(source)
     if _is_encoder(source):
         encoder = _encoder(source, tokenizer, options["threads"])
     executable = encoder.executable if encoder else _executable(source, bounds, options)
@@ -100,7 +101,9 @@ def _served(
     executable.limit(options["limit_bytes"])
     path = Path(source) if is_saved(source) else None
     drift = _drift(options["plan"].get(name))
-    return ServedModel(name, version, executable, path, encoder, drift)
+    model = ServedModel(name, version, executable, path, encoder, drift)
+    model.identity = path and loaded  # not of what took its place since
+    return model
 
 
 def _encoder(

@@ -12,9 +12,16 @@ from bucketize.errors import ArgumentError, unknown_name
 from bucketize.executable import Executable
 from bucketize.integrations.node import type_text
 from bucketize.op import Array, Value
-from bucketize.types import tensor
+from bucketize.types import OptionalType, tensor
+from bucketize.types.number import BFLOAT16
 
 DEVICE = "cpu"
+DTYPES: Mapping[int, Any] = {
+    **dict(enumerate(["float32", "uint8", "int8", "uint16", "int16", "int32", "int64"], 1)),
+    **dict(enumerate(["bool", "float16", "float64", "uint32", "uint64"], 9)),
+    16: BFLOAT16,
+}
+"""By the numbers that ONNX has for them (`TensorProto.DataType`)."""
 
 
 class Bindable(Protocol):
@@ -54,7 +61,7 @@ class OrtValue:
 
         """
         _check_device(device_type, device_id)
-        return cls(np.ascontiguousarray(numpy_obj))
+        return cls(np.asarray(numpy_obj, order="C"))
 
     @classmethod
     def ortvalue_from_shape_and_type(
@@ -64,7 +71,7 @@ class OrtValue:
 
         Args:
             shape: of the array.
-            element_type: its dtype.
+            element_type: its dtype, of numpy or by ONNX's number.
             device_type: "cpu", as there is no other.
             device_id: of the device.
 
@@ -72,25 +79,29 @@ class OrtValue:
             The value.
 
         Raises:
-            ArgumentError: another device.
+            ArgumentError: another device; no shape, or no dtype.
 
         """
         _check_device(device_type, device_id)
-        return cls(np.empty(tuple(shape), element_type))
+        dtype = _dtype(element_type)
+        try:
+            return cls(np.empty(shape, dtype))
+        except (TypeError, ValueError) as e:
+            raise ArgumentError(f"expected a shape, got {shape!r}: {e}") from e
 
     @classmethod
     def from_dlpack(cls, data: Any, is_bool_tensor: bool = False) -> OrtValue:
         """The value of an array of another library, whose memory it shares.
 
         Args:
-            data: what knows DLPack.
+            data: what knows DLPack, or a capsule of its, which is taken once.
             is_bool_tensor: whether its bytes are truths.
 
         Returns:
             The value.
 
         """
-        array = np.from_dlpack(data)
+        array = np.from_dlpack(data if hasattr(data, "__dlpack__") else _Capsule(data))
         return cls(array.view(np.bool_) if is_bool_tensor else array)
 
     def numpy(self) -> Value:
@@ -135,7 +146,13 @@ class OrtValue:
         Args:
             np_arr: of the same shape.
 
+        Raises:
+            ArgumentError: of another.
+
         """
+        if np.shape(np_arr) != self._array.shape:
+            wanted, got = list(self._array.shape), list(np.shape(np_arr))
+            raise ArgumentError(f"expected an array of shape {wanted}, got {got}")
         self._array[...] = np_arr
 
     def __dlpack__(self, **how: Any) -> Any:
@@ -213,12 +230,12 @@ class IOBinding:
             name: of the input.
             device_type: "cpu", as there is no other.
             device_id: of the device.
-            element_type: the dtype.
+            element_type: the dtype, of numpy or by ONNX's number.
             shape: of the input.
             buffer_ptr: the address; who gives it keeps what is there.
 
         Raises:
-            ArgumentError: another device.
+            ArgumentError: another device, or no dtype.
             UnknownNameError: there is no such input.
 
         """
@@ -240,12 +257,12 @@ class IOBinding:
             name: of the output.
             device_type: "cpu", as there is no other.
             device_id: of the device.
-            element_type: the dtype, of memory at an address.
+            element_type: the dtype, of numpy or by ONNX's number, of memory at an address.
             shape: of the output there.
             buffer_ptr: the address; None: new memory.
 
         Raises:
-            ArgumentError: another device; an address without dtype and shape.
+            ArgumentError: another device; an address without dtype and shape, or no dtype.
             UnknownNameError: there is no such output.
 
         """
@@ -273,7 +290,7 @@ class IOBinding:
         """Compute the outputs that are bound: what `session.run_with_iobinding` does."""
         names = self._executable.outputs
         into = [self._outputs.get(name) for name in names]
-        results = self._executable.run_into(into, **self._inputs)
+        results = self._executable.run_into(into, **{**absent(self._executable), **self._inputs})
         self._results = {n: r for n, r in zip(names, results, strict=True) if n in self._outputs}
 
     def get_outputs(self) -> list[OrtValue]:
@@ -300,6 +317,12 @@ class IOBinding:
         """Nothing to wait for."""
 
 
+def absent(executable: Executable) -> dict[str, None]:
+    """The inputs that may be missing, which are then absent."""
+    params = executable.program.routines["main"].params
+    return {p.name: None for p in params if isinstance(p.type, OptionalType)}
+
+
 def values(arrays: Mapping[str, OrtValue]) -> dict[str, Value]:
     """The arrays of values."""
     return {name: value.numpy() for name, value in arrays.items()}
@@ -318,8 +341,34 @@ def _check_device(device: str, number: int) -> None:
         )
 
 
-def _at(address: int, shape: Sequence[int], dtype: Any) -> Array:
+def _at(address: int, shape: Sequence[int], element_type: Any) -> Array:
     """The array that lies at an address."""
-    size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-    memory = (ctypes.c_char * size).from_address(address)
-    return np.frombuffer(memory, np.dtype(dtype)).reshape(tuple(shape))
+    dtype = _dtype(element_type)
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    memory: Any = (ctypes.c_char * size).from_address(address)
+    array: Array = np.frombuffer(memory, dtype).reshape(tuple(shape))
+    return array
+
+
+def _dtype(element_type: Any) -> np.dtype[Any]:
+    """A dtype, by numpy's name or ONNX's number."""
+    try:
+        dtype: np.dtype[Any] = np.dtype(
+            DTYPES[element_type] if isinstance(element_type, int) else element_type
+        )
+    except (TypeError, KeyError):
+        raise ArgumentError(f"expected a dtype, got {element_type!r}") from None
+    return dtype
+
+
+class _Capsule:
+    """What knows DLPack, of a capsule of memory of the processor."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0

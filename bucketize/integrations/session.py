@@ -11,7 +11,7 @@ import numpy as np
 
 from bucketize.errors import ArgumentError, ProgramError, unknown_name, warn
 from bucketize.executable import Executable
-from bucketize.integrations.binding import IOBinding, OrtValue, values
+from bucketize.integrations.binding import IOBinding, OrtValue, absent, values
 from bucketize.integrations.node import ModelMetadata, NodeArg, node_args
 from bucketize.integrations.option import (
     CPU,
@@ -25,10 +25,9 @@ from bucketize.integrations.option import (
 )
 from bucketize.loader import load
 from bucketize.machine.target import cores
-from bucketize.op import Value
+from bucketize.op import Array, Value
 from bucketize.save.container import is_program
 from bucketize.table import pairs
-from bucketize.types import OptionalType
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -170,10 +169,13 @@ class InferenceSession:
     def _fed(self, feed: Mapping[str, Value]) -> dict[str, Value]:
         """The inputs: what is optional may be missing, and a list of numbers is an array."""
         types = {p.name: p.type for p in self.executable.program.routines["main"].params}
-        absent = {n: None for n, t in types.items() if isinstance(t, OptionalType)}
-        lists = {n for n, v in feed.items() if isinstance(v, list) and n in types}
-        arrays = {n: np.array(feed[n], types[n].dtype) for n in lists if types[n].is_tensor}
-        return {**absent, **feed, **arrays}
+        fed = {**absent(self.executable), **feed}
+        for name, value in fed.items():
+            if not isinstance(name, str):
+                raise ArgumentError(f"expected inputs by name, got {name!r}")
+            if isinstance(value, list) and name in types and types[name].is_tensor:
+                fed[name] = _array(name, value, types[name].dtype)
+        return fed
 
     # What it is.
 
@@ -237,6 +239,14 @@ class InferenceSession:
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         """None, of the one."""
         return {CPU: {}}
+
+
+def _array(name: str, numbers: list[Any], dtype: np.dtype[Any]) -> Array:
+    """A list of numbers as an array."""
+    try:
+        return np.array(numbers, dtype)
+    except (TypeError, ValueError, OverflowError) as e:
+        raise ArgumentError(f"input {name!r}: the list is no array of {dtype}: {e}") from e
 
 
 def _warn(*texts: str) -> None:

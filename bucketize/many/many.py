@@ -281,4 +281,6 @@ def listed(requests: Iterable[Request]) -> list[Request]:
     """Requests in order; one that is not in a list is refused, not taken for its names."""
     if isinstance(requests, Mapping):
         raise ArgumentError("expected a list of requests, got a mapping; run(**inputs) is for one")
+    if not isinstance(requests, Iterable):
+        raise ArgumentError(f"expected a list of requests, got {requests!r}")
     return list(requests)

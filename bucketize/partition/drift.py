@@ -100,7 +100,7 @@ def drift(  # noqa: PLR0913  options by name
 
     """
     check_module(mod)
-    if not isinstance(loss, int | float) or loss < 0:
+    if not (isinstance(loss, int | float) and loss >= 0):
         raise ArgumentError(f"loss: expected a share from 0, got {loss!r}")
     if not is_dispatched(mod.function(function), mod):
         raise DispatchError(f"{function} has no clones that could fit requests better or worse")

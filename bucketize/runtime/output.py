@@ -54,8 +54,8 @@ def checked(names: Sequence[str], into: Sequence[Array | None]) -> Sequence[Arra
 
     ArgumentError for what is none, may not be written to, or shares memory with another's.
     """
-    if isinstance(into, np.ndarray) or len(into) != len(names):
-        got = "an array" if isinstance(into, np.ndarray) else len(into)
+    if not isinstance(into, Sequence) or len(into) != len(names):
+        got = len(into) if isinstance(into, Sequence) else type(into).__name__
         raise ArgumentError(f"expected a list of arrays for {', '.join(names)}, got {got}")
     for name, array in zip(names, into, strict=True):
         if array is not None and not isinstance(array, np.ndarray):

@@ -10,6 +10,7 @@ import hashlib
 import json
 import mmap
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -95,6 +96,11 @@ def sound(path: str | Path) -> Iterator[None]:
         raise ProgramError(f"{path} is damaged: its header does not hold together ({fault})") from e
 
 
+def _at_once(path: str, flags: int) -> int:
+    """Open a file; a pipe is not waited for, as who writes into it may never come."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 class File:
     """An open file; its blobs are checked when they are asked for."""
 
@@ -102,8 +108,10 @@ class File:
         """Read the header, or raise a `ProgramError` that says what is wrong with the file."""
         self.path = Path(path)
         try:
-            with self.path.open("rb") as file:
+            with open(path, "rb", opener=_at_once) as file:
                 self.status = os.fstat(file.fileno())
+                if not stat.S_ISREG(self.status.st_mode):
+                    raise ProgramError(f"{path} is no file that `save` wrote")
                 size = self.status.st_size
                 head = file.read(HEAD)
                 self._check_head(head)

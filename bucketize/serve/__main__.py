@@ -15,7 +15,7 @@ if find_spec("uvicorn") is None:
     raise SystemExit("the server needs uvicorn: pip install 'bucketize-runtime[serve]'")
 
 from bucketize.errors import ArgumentError, BucketizeError
-from bucketize.loader import load
+from bucketize.loader import identity, load
 from bucketize.machine.target import cores
 from bucketize.serve.listen import run
 from bucketize.serve.model import ServedModel
@@ -47,9 +47,11 @@ def _server(options: argparse.Namespace) -> Server:
     queue = Queue(options.cores or cores(), options.waiting, seconds(options.latency))
     models = []
     for name, path in _named(options.models).items():
-        executable = load(path, trusted=options.trusted)
+        loaded, executable = identity(path), load(path, trusted=options.trusted)
         executable.limit(options.limit_bytes)
-        models.append(ServedModel(name, "1", executable, path, trusted=options.trusted))
+        model = ServedModel(name, "1", executable, path, trusted=options.trusted)
+        model.identity = loaded  # not of what took its place since
+        models.append(model)
     return Server(models, queue, options.body_bytes, options.traffic, warm_up=options.warm_up)
 
 

@@ -46,19 +46,27 @@ KINDS: Mapping[str, str] = {"b": "b", "i": "iu", "u": "iu", "f": "fiu"}
 WORDS = {"b": "booleans", "f": "fractions", "O": "nulls, or numbers of over 64 bits"}
 
 
-def array_of(numbers: Any) -> Array:
-    """Lists of lists as an array. Raises ValueError where they differ in length or hold texts.
+def array_of(numbers: Any, dtype: np.dtype[Any]) -> Array:
+    """Lists of lists as an array, from which `converted` makes one of the dtype.
 
-    An array of texts would take the bytes of the longest for each of them.
+    Raises ValueError where they differ in length or hold texts: an array of texts would take the
+    bytes of the longest for each of them.
     """
     pending = [numbers]
+    every: set[type] = set()
     while pending:
         each = pending.pop()
         kinds = set(map(type, each)) if isinstance(each, list) else {type(each)}
+        every |= kinds
         if str in kinds:
             raise ValueError("its elements are texts")
         if list in kinds:
             pending.extend(each)
+    # what numpy makes of integers of both kinds, or of more than 64 bits, is no integers
+    if every <= {list, int} and dtype == np.uint64:
+        return np.asarray(numbers, np.uint64)
+    if every <= {list, int, float} and kind_of(dtype) == "f":
+        return np.asarray(numbers, np.float64)
     return np.asarray(numbers)
 
 
@@ -136,6 +144,8 @@ def read(
         names = tuple(name for name, _ in outputs)
     except (KeyError, TypeError, AttributeError) as e:
         raise malformed("no request of the protocol", e) from e
+    if isinstance(asked.get("id"), list | dict):
+        raise ArgumentError("no request of the protocol: its id is no text")
     return InferRequest(feed, names, None if every else some, asked.get("id"))
 
 
@@ -223,7 +233,7 @@ class InputTensor:
         try:
             if self.data is None:
                 return _of_bytes(data, dtype).reshape(self.shape)
-            array = converted(array_of(self.data), dtype)
+            array = converted(array_of(self.data, dtype), dtype)
             if array.size != count:
                 raise ValueError(f"{array.size} numbers for {list(self.shape)}")
             return array.reshape(self.shape)

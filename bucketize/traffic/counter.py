@@ -149,12 +149,14 @@ class TrafficCounter:
         Requests by clone go to `clones`.
         """
         with self._lock:
+            new = Tally(self, clones)
+            living = [(weakref.ref(context), new)]
             for reference, tally in self._tallies:
                 if reference() is None:
                     self._take(tally)
-            self._tallies = [pair for pair in self._tallies if pair[0]() is not None]
-            new = Tally(self, clones)
-            self._tallies.append((weakref.ref(context), new))
+                else:  # asked once: it may die meanwhile
+                    living.append((reference, tally))
+            self._tallies = living
         return new
 
     def count(self, requests: Iterable[Shared], clones: Clones) -> None:

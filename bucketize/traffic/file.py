@@ -35,7 +35,7 @@ class TableColumn:
             value = int(cell)
         except (TypeError, ValueError, OverflowError):
             raise self._fault(row, "a whole number") from None
-        if isinstance(cell, float) and value != cell:
+        if not isinstance(cell, str) and value != cell:
             raise self._fault(row, "a whole number")
         if not 0 <= value < LARGEST:
             raise self._fault(row, "a number from 0")
@@ -115,9 +115,9 @@ def _read_parquet(path: Path) -> dict[str, TableColumn]:
     arrow, parquet = _arrow("pyarrow"), _arrow("pyarrow.parquet")
     try:
         table = parquet.read_table(path)
-    except (OSError, arrow.ArrowException) as e:
+        return {n: TableColumn(n, table[n].to_pylist()) for n in table.column_names}
+    except (OSError, OverflowError, arrow.ArrowException) as e:
         raise TrafficError(f"cannot read the file: {e}") from e
-    return {n: TableColumn(n, table[n].to_pylist()) for n in table.column_names}
 
 
 def _write_parquet(path: Path, columns: Mapping[str, Sequence[object]]) -> None:

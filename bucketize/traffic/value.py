@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -12,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketize.errors import TrafficError, unknown_name
-from bucketize.traffic.file import REQUESTS, TIME, TableColumn, read_columns, write_columns
+from bucketize.traffic.file import LARGEST, REQUESTS, TIME, TableColumn, read_columns, write_columns
 from bucketize.traffic.rows import Integers, grouped
 
 FINEST = 1_000_000  # the largest denominator of a scale: 0.8 is 4/5
+RESERVED = frozenset({TIME, REQUESTS, "count"})  # names of columns that hold no sizes
+MOST_DRAWN = 1_000_000_000  # of numpy's hypergeometric distribution
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,9 +121,16 @@ class Traffic:
             path: of the file, `.csv` or `.parquet`.
 
         Raises:
-            TrafficError: a file of another kind, one that cannot be written, or no pyarrow.
+            TrafficError: a file of another kind, one that cannot be written, or no pyarrow; a
+                symbol by the name of another column.
 
         """
+        if taken := RESERVED.intersection(self.symbols):
+            name = min(taken)
+            raise TrafficError(
+                f"a column called {name} holds no sizes: write renamed({name}=...), and read it "
+                f"with columns={{...}}"
+            )
         columns = {s: self.sizes[:, i].tolist() for i, s in enumerate(self.symbols)}
         times = {} if self.times is None else {TIME: self.times.tolist()}
         write_columns(Path(path), {**times, **columns, REQUESTS: self.requests.tolist()})
@@ -273,11 +283,15 @@ class Traffic:
             The two; of an odd number of requests the second has one more.
 
         Raises:
-            TrafficError: fewer than two requests.
+            TrafficError: fewer than two requests, or a thousand million.
 
         """
         random = np.random.default_rng(seed)
         half = self.total // 2
+        if self.total >= MOST_DRAWN:
+            raise TrafficError(
+                f"halves are drawn of less than {MOST_DRAWN:,} requests, got {self.total:,}"
+            )
         drawn = random.multivariate_hypergeometric(self.requests, half, method="marginals")
         return replace(self, requests=drawn), replace(self, requests=self.requests - drawn)
 
@@ -307,7 +321,7 @@ class Traffic:
             The traffic.
 
         Raises:
-            TrafficError: a factor that is not above 0.
+            TrafficError: a factor that is not above 0 and finite, or sizes that become too large.
             UnknownNameError: there is no such symbol.
 
         """
@@ -315,13 +329,17 @@ class Traffic:
         for symbol, factor in by.items():
             if symbol not in self.symbols:
                 raise unknown_name("symbol", symbol, self.symbols)
-            exact = Fraction(factor).limit_denominator(FINEST)
+            exact = Fraction(factor if math.isfinite(factor) else 0).limit_denominator(FINEST)
             if exact <= 0:
                 raise TrafficError(
-                    f"sizes of {symbol} are scaled by a factor above 0, got {factor}"
+                    f"sizes of {symbol} are scaled by a finite factor above 0, got {factor}"
                 )
             column = self.symbols.index(symbol)
-            sizes[:, column] = -(-sizes[:, column] * exact.numerator // exact.denominator)
+            above, below = exact.numerator, exact.denominator
+            scaled = [-(-n * above // below) for n in sizes[:, column].tolist()]
+            if max(scaled) >= LARGEST:
+                raise TrafficError(f"sizes of {symbol} are below {LARGEST:,}, times {factor} not")
+            sizes[:, column] = scaled
         return replace(self, sizes=sizes)
 
     def renamed(self, **names: str) -> Traffic:
@@ -374,3 +392,5 @@ def _check(sizes: Integers, requests: Integers, times: NDArray[np.float64] | Non
         raise TrafficError("a time is no number")
     if not requests.any():
         raise TrafficError("there is no request")
+    if (total := sum(requests.tolist())) >= LARGEST:
+        raise TrafficError(f"requests of a traffic are less than {LARGEST:,}, got {total:,}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -394,6 +395,41 @@ def test_weights_are_as_short_as_was_asked(run: Run, net: str) -> None:
     assert "weights=" not in run("show", net).output
     assert "weights='bfloat16'" in run("show", net, "--weights", "bfloat16").output
     assert "'int4' is not one of" in run("show", net, "--weights", "int4").stderr
+
+
+def test_a_program_does_not_overwrite_the_log_of_its_trials(run: Run, net: str) -> None:
+    Path("t.csv").write_text("N\n3\n")
+    args = ["optimize", net, "--traffic", "t.csv", "--seconds", "1"]
+    for more in (["-o", "fresh.csv"], ["-o", "f.bkt", "--log", "f.bkt"]):
+        result = run(*args, *more)
+        assert result.exit_code == 2
+        assert f"the program and the log of its trials cannot both be {more[1]}" in result.stderr
+        assert not Path(more[1]).exists()
+
+
+def test_a_full_disk_is_told_in_a_line(run: Run, net: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("bucketize.cli.command.run.save", full)
+    result = run("run", net, "--at", "N=3", "-o", "y.npz")
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1] == "error: [Errno 28] No space left on device"
+
+
+def test_a_request_that_is_there_twice_is_refused(run: Run, net: str) -> None:
+    x = np.zeros((1, 16), np.float32)
+    np.savez("r.npz", **{"0/x": x, "00/x": x})
+    result = run("run", net, "--many", "r.npz")
+    assert result.exit_code == 2
+    assert "r.npz: input 'x' of request 0 is there twice" in result.stderr
+
+
+def test_a_number_is_the_size_of_a_symbol_that_is_called_as_an_input_is(run: Run) -> None:
+    onnx.save(parse("(float[x, y] x) => (float[x, y] z) { z = Relu(x) }"), "x.onnx")
+    result = run("run", "x.onnx", "--at", "x=2,y=3")
+    assert result.exit_code == 0, result.stderr
+    assert "[[2, 3]]" in result.stdout
 
 
 def test_show_abridges_very_many_buckets(run: Run, net: str) -> None:

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx_model import parse
@@ -14,8 +15,9 @@ from onnx_model import parse
 import bucketize
 from bucketize import ops
 from bucketize.errors import ArgumentError, ShapeError, UnknownNameError
+from bucketize.integrations.binding import DTYPES
 from bucketize.ir import Builder, Module, Var
-from bucketize.types import Symbol, tensor
+from bucketize.types import OptionalType, Symbol, tensor
 from dispatchers import log_dispatcher
 
 MODEL = parse(
@@ -195,6 +197,74 @@ def read_only() -> np.ndarray:
     return array
 
 
+def test_a_scalar_is_bound_and_written_as_one() -> None:
+    model = parse("(float s) => (float y) { y = Add(s, s) }").SerializeToString()
+    for library in (bucketize, onnxruntime):
+        session = library.InferenceSession(model, providers=["CPUExecutionProvider"])
+        value = library.OrtValue.ortvalue_from_numpy(np.array(2, np.float32))
+        into = library.OrtValue.ortvalue_from_numpy(np.array(0, np.float32))
+        assert value.shape() == []
+        binding = session.io_binding()
+        binding.bind_ortvalue_input("s", value)
+        binding.bind_ortvalue_output("y", into)
+        session.run_with_iobinding(binding)
+        assert into.numpy() == 4
+        (result,) = session.run_with_ort_values(None, {"s": value})
+        assert (result.shape(), result.numpy()) == ([], 4)
+
+
+def test_dtypes_go_by_the_numbers_of_onnx_too() -> None:
+    for number in onnx.TensorProto.DataType.values():
+        wanted = onnx.helper.tensor_dtype_to_np_dtype(number) if number in DTYPES else None
+        if wanted is not None:
+            value = bucketize.OrtValue.ortvalue_from_shape_and_type([2], number)
+            assert value.numpy().dtype == wanted
+    session = bucketize.InferenceSession(MODEL)
+    binding, z = session.io_binding(), np.zeros((3, 4), np.float32)
+    binding.bind_input("x", "cpu", 0, onnx.TensorProto.FLOAT, X.shape, X.ctypes.data)
+    binding.bind_cpu_input("b", B)
+    binding.bind_output("z", "cpu", 0, onnx.TensorProto.FLOAT, z.shape, z.ctypes.data)
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(z, np.maximum(X + B, 0))
+    with pytest.raises(ArgumentError, match=r"^expected a dtype, got 99$"):
+        bucketize.OrtValue.ortvalue_from_shape_and_type([2], 99)
+    with pytest.raises(ArgumentError, match=r"^expected a shape, got \[-1\]: "):
+        bucketize.OrtValue.ortvalue_from_shape_and_type([-1], np.float32)
+
+
+def test_an_optional_that_is_not_bound_is_absent() -> None:
+    x, o = Var("x", tensor("float32", 3)), Var("o", OptionalType(tensor("float32", 3)))
+    b = Builder()
+    mod = Module({"main": b.function("main", [x, o], [b.emit(ops.optional_has_element, o)])})
+    session = bucketize.InferenceSession(bucketize.to_onnx(mod))
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", np.zeros(3, np.float32))
+    binding.bind_output(session.get_outputs()[0].name)
+    session.run_with_iobinding(binding)
+    assert not binding.copy_outputs_to_cpu()[0]
+
+
+def test_a_value_is_updated_by_its_like_alone() -> None:
+    value = bucketize.OrtValue.ortvalue_from_numpy(np.zeros((2, 3), np.float32))
+    with pytest.raises(ArgumentError, match=r"^expected an array of shape \[2, 3\], got \[1, 3\]$"):
+        value.update_inplace(np.ones((1, 3), np.float32))
+    assert not value.numpy().any()
+
+
+def test_a_capsule_is_taken_as_what_gives_one_is() -> None:
+    value = bucketize.OrtValue.from_dlpack(X.__dlpack__())
+    np.testing.assert_array_equal(value.numpy(), X)
+    assert value.data_ptr() == X.ctypes.data
+
+
+def test_lists_and_names_that_are_none_say_so() -> None:
+    session = bucketize.InferenceSession(MODEL)
+    with pytest.raises(ArgumentError, match=r"^input 'x': the list is no array of float32: "):
+        session.run(None, {"x": [[1.0, 2.0], [1.0]], "b": B})
+    with pytest.raises(ArgumentError, match=r"^expected inputs by name, got 0$"):
+        session.run(None, {0: X, "b": B})
+
+
 ROWS = np.zeros((5, 4), np.float32)
 
 
@@ -203,7 +273,8 @@ ROWS = np.zeros((5, 4), np.float32)
     [
         ([ROWS[:3]] * 2, ArgumentError, "outputs 'y' and 'z': their arrays share memory"),
         ([ROWS[:3], ROWS[2:]], ArgumentError, "outputs 'y' and 'z': their arrays share memory"),
-        (X.copy(), ArgumentError, "expected a list of arrays for y, z, got an array"),
+        (X.copy(), ArgumentError, "expected a list of arrays for y, z, got ndarray"),
+        (None, ArgumentError, "expected a list of arrays for y, z, got NoneType"),
         ([None], ArgumentError, "expected a list of arrays for y, z, got 1"),
         ([None, 3], ArgumentError, "output 'z': expected an array, got int"),
         ([None, read_only()], ArgumentError, "output 'z': the array may not be written to"),

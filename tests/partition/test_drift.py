@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -143,8 +144,9 @@ def test_what_is_no_question_is_refused() -> None:
     with pytest.raises(DispatchError, match=r"^main has no clones that could fit requests better "):
         drift(mlp(), one, one)
     mod = dispatch(mlp(), lambda _: [{"N": (1, 33)}])
-    with pytest.raises(ArgumentError, match=r"^loss: expected a share from 0, got -1$"):
-        drift(mod, one, one, loss=-1)
+    for loss in (-1, math.nan):
+        with pytest.raises(ArgumentError, match=f"^loss: expected a share from 0, got {loss}$"):
+            drift(mod, one, one, loss=loss)
     with pytest.raises(UnknownNameError, match="no symbol named 'N'"):
         changes(one, Traffic(("S",), np.array([[1]]), np.array([1])))
     with pytest.raises(ArgumentError, match=r"^window: expected at least 100 requests, got 7$"):

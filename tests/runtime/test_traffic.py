@@ -8,6 +8,7 @@ import sys
 import tracemalloc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,19 @@ class Owner:
     """What stands for a context."""
 
 
+def test_a_context_that_dies_while_another_is_made_loses_nothing() -> None:
+    counter, owner = TrafficCounter(("N",)), Owner()
+    counter.tally(owner, {}).cell({"N": 3}, "main").requests += 2
+    lives = iter([owner, None, None])
+    ((_, tally),) = counter._tallies
+    counter._tallies = [(lambda: next(lives), tally)]  # type: ignore[list-item]
+    for _ in range(2):
+        counter.tally(Owner(), {})
+        traffic = counter.snapshot()
+        assert traffic is not None
+        assert traffic.histogram("N") == {3: 2}
+
+
 def test_memory_is_bounded_and_requests_are_exact() -> None:
     counter, owner = TrafficCounter(("N",)), Owner()
     tally = counter.tally(owner, {})
@@ -394,6 +408,43 @@ def test_a_sample_has_the_sizes_that_come() -> None:
 def test_what_cannot_be_written_says_why(tmp_path: Path) -> None:
     with pytest.raises(TrafficError, match=r"^cannot write .*: No such file or directory$"):
         zoo.traffic("queries").write(tmp_path / "no" / "t.csv")
+
+
+def test_what_passes_the_numbers_there_are_says_so() -> None:
+    many = Traffic(("S",), np.array([[1], [2]]), np.array([10**9, 1]))
+    with pytest.raises(TrafficError, match=r"^halves are drawn of less than 1,000,000,000 "):
+        many.halves()
+    with pytest.raises(TrafficError, match=r"^requests of a traffic are less than 4,6.*, got 8,0"):
+        Traffic(("S",), np.array([[1], [2]]), np.array([4 * 10**18] * 2))
+    assert many.scaled(S=9.3).histogram("S") == {10: 10**9, 19: 1}
+    large = Traffic(("S",), np.array([[10**18]]), np.array([1]))
+    assert large.scaled(S=1.5).histogram("S") == {15 * 10**17: 1}
+    with pytest.raises(TrafficError, match=r"^sizes of S are below 4,6.*, times 9\.3 not$"):
+        large.scaled(S=9.3)
+    with pytest.raises(TrafficError, match=r"^sizes of S are scaled by a finite .* got inf$"):
+        large.scaled(S=float("inf"))
+
+
+@pytest.mark.parametrize("name", ["time", "requests", "count"])
+def test_sizes_are_not_written_where_something_else_is_read(name: str, tmp_path: Path) -> None:
+    traffic = Traffic(("B", name), np.array([[1, 2]]), np.array([3]))
+    with pytest.raises(TrafficError, match=f"^a column called {name} holds no sizes: write "):
+        traffic.write(tmp_path / "t.csv")
+    renamed = traffic.renamed(**{name: "T"})
+    renamed.write(tmp_path / "t.csv")
+    assert Traffic.read(tmp_path / "t.csv") == renamed
+
+
+def test_no_fraction_of_a_decimal_is_cut(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for cells in ([Decimal("1.5"), Decimal("2.0")], [Decimal("3.0"), Decimal("2.0")]):
+        parquet.write_table(arrow.table({"S": cells}), tmp_path / "t.parquet")
+        if cells[0] == 3:
+            assert Traffic.read(tmp_path / "t.parquet").histogram("S") == {2: 1, 3: 1}
+        else:
+            with pytest.raises(TrafficError, match="a whole number"):
+                Traffic.read(tmp_path / "t.parquet")
 
 
 def test_symbols_are_renamed() -> None:

@@ -235,3 +235,9 @@ def test_a_program_that_is_saved_over_is_kept_by_who_uses_it(path: Path) -> None
     assert path.stat().st_ino != inode
     same(exe.run(X), [scores, hidden])  # read only now
     assert bucketize.load(path).inputs == ("x",)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "p.bkt")
+    with pytest.raises(ProgramError, match=r"p\.bkt is no file that `save` wrote$"):
+        bucketize.load(tmp_path / "p.bkt")

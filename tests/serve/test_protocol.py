@@ -38,6 +38,29 @@ def test_numbers_flat_or_nested() -> None:
         assert (asked.outputs, asked.binary, asked.id) == ((), frozenset(), None)
 
 
+@pytest.mark.parametrize(
+    ("datatype", "data"),
+    [
+        ("UINT64", [2**64 - 1, 1, 2**63, 0]),
+        ("UINT64", [[2**63], [0], [1], [2]]),
+        ("FP32", [2**64, 1, 2, 3]),
+        ("FP64", [20000000000000000000, 1.5, -(2**70), 3]),
+        ("INT64", [2**63 - 1, -(2**63), 0, 1]),
+    ],
+)
+def test_whole_numbers_of_any_size_that_the_datatype_holds(datatype: str, data: list[Any]) -> None:
+    types = {"x": tensor(DATATYPES[datatype], 2, 2)}
+    asked = read(json.dumps(body(datatype=datatype, data=data)).encode(), None, types)
+    wanted = np.array(data, DATATYPES[datatype]).reshape(2, 2)
+    np.testing.assert_array_equal(asked.feed["x"], wanted)
+
+
+@pytest.mark.parametrize("id_", [["a"], {"a": {}}])
+def test_an_id_is_a_text(id_: object) -> None:
+    with pytest.raises(ArgumentError, match=r"^no request of the protocol: its id is no text$"):
+        read(json.dumps({**body(), "id": id_}).encode(), None, TYPES)
+
+
 @pytest.mark.parametrize("datatype", DATATYPES)
 def test_bytes_behind_the_json(datatype: str) -> None:
     array = np.array([[0, 1, 1]]).astype(

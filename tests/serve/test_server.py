@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -27,6 +28,8 @@ import bucketize
 from bucketize import ops, zoo
 from bucketize.errors import KernelError, ProgramError
 from bucketize.ir import Builder, Const, Module, Var
+from bucketize.loader import identity
+from bucketize.serve import __main__ as own
 from bucketize.serve.drift import DriftAlarm
 from bucketize.serve.listen import _Web, address, listening
 from bucketize.serve.model import ServedModel
@@ -563,3 +566,24 @@ def test_what_replaces_a_model_that_shall_be_warm_is(folder: Path) -> None:
         model.identity = None  # as of another file
         renew(model, warm_up=warm_up)
         assert (len(model.executable.routines) > 1) == warm_up
+
+
+def test_a_file_that_takes_the_place_of_one_while_it_is_loaded_is_served(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = tmp_path / "net.bkt", folder / "net.bkt"
+    shutil.copy(other, path)
+
+    def slow(its: Path, **how: bool) -> bucketize.Executable:
+        executable = bucketize.load(its, **how)
+        mlp().save(path)
+        return executable
+
+    monkeypatch.setattr(own, "load", slow)
+    server = own._server(own.parser().parse_args([f"net={path}"]))
+    (model,) = server.models()
+    first = model.executable.image
+    assert model.identity != identity(path)
+    renew(model)
+    assert model.executable.image is not first
+    server.queue.close()

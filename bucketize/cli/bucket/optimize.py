@@ -61,6 +61,8 @@ def optimize(
         from bucketize.optimize.optimize import optimize as optimized
     path = output or Path(f"{name_of(model)}.bkt")
     trials = log or path.with_suffix(".csv")
+    if path.absolute() == trials.absolute():
+        raise click.UsageError(f"the program and the log of its trials cannot both be {path}")
     try:
         with model_file(model) as file:
             its = optimized(loaded.module, requests, log=trials, model=file, progress=True, **how)

@@ -226,7 +226,10 @@ def load_requests(path: Path) -> list[Arrays]:
         number, _, given = name.partition("/")
         if not number.isdecimal() or not given:
             raise ShapeError(f"{path}: an array is called {name!r}, not NUMBER/INPUT")
-        requests.setdefault(int(number), {})[given] = array
+        request = requests.setdefault(int(number), {})
+        if given in request:
+            raise ShapeError(f"{path}: input {given!r} of request {int(number)} is there twice")
+        request[given] = array
     return [requests[number] for number in sorted(requests)]
 
 
