@@ -28,6 +28,17 @@ ORACLE = "oracle"  # for -d: a static clone for each --at
 INTERRUPTED = 128 + 2  # the exit code that shells expect of who was ended by SIGINT
 
 
+class FiniteRange(click.FloatRange):
+    """Numbers within bounds; NaN, which is within any, and infinity are none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read a number, or raise `BadParameter`."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"expected a finite number, got {value}", param, ctx)
+        return number
+
+
 def bound(text: str) -> Bound:
     """The symbol and the inclusive bounds of `N=1..32`, `N=1..` (no upper one) or `N=8`.
 

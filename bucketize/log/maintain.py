@@ -206,9 +206,12 @@ def _superseded(trials: Mapping[int, Trial]) -> set[int]:
 @contextmanager
 def _replacing(path: Path) -> Iterator[None]:
     """With the locks of those who write the log by this name, or by that which it links to."""
+    real = _real(path)
+    if real.exists() and not real.is_file() and not real.is_dir():  # a device would become a file
+        raise LogError(f"cannot write {path}: it is no file")
     try:
         with ExitStack() as locks:
-            for name in dict.fromkeys((path.absolute(), _real(path))):
+            for name in dict.fromkeys((path.absolute(), real)):
                 locks.enter_context(writing(name))
             yield
     except OSError as e:

@@ -113,9 +113,14 @@ class Partition:
         """Write the buckets as a file that `-d FILE` and `dispatchers.from_file` read.
 
         Raises:
-            DispatchError: it cannot be written.
+            DispatchError: it cannot be written, or would be read as a traffic.
 
         """
+        if (suffix := Path(path).suffix) in (".csv", ".parquet"):
+            raise DispatchError(
+                f"cannot write {path}: buckets are YAML, "
+                f"and what ends in {suffix} is read as requests"
+            )
         table = [{name: list(ends) for name, ends in b.items()} for b in self.chosen.buckets]
         text = f"# {self}\n" + yaml.safe_dump({"buckets": table}, default_flow_style=None)
         try:

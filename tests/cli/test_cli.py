@@ -1033,6 +1033,17 @@ def test_sizes_are_asked_for_before_anything_is_compiled(
         (["run", "net.onnx", "--input", "x=no.npy"], "error: no.npy: No such file or directory"),
         (["tune", "net.onnx", "--log", "t.csv", "--seconds", "0"], "0.0 is not in the range x>0"),
         (["tune", "net.onnx", "--log", "t.csv", "--seconds", "inf"], "expected a finite number"),
+        (["bench", "net.onnx", "--at", "N=3", "--duration", "inf"], "expected a finite number"),
+        (
+            ["analyze", "t.csv", "--csv", "./t.csv"],
+            "the frame would take the place of the log: --csv t.csv",
+        ),
+        (
+            ["partition", "net.onnx", "--dim", "N=1..8", "-o", "p.csv"],
+            "cannot write p.csv: buckets are YAML, and what ends in .csv is read as requests",
+        ),
+        (["compare", "net.onnx", "--at", "N=3", "--atol", "nan"], "finite number, got nan"),
+        (["cache", "--prune", "nan"], "expected a finite number, got nan"),
         (
             ["analyze", "t.csv", "--frame", "worst"],
             "'worst' is not one of 'best', 'confirmed', 'failures'",

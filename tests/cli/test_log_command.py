@@ -212,6 +212,16 @@ def test_a_log_is_merged_into_one_of_them_whatever_its_name_there(run: Run) -> N
     assert [t.trial for t in rows("a.csv")] == [0, 1]
 
 
+def test_a_device_stays_one(run: Run) -> None:
+    written(Path("a.csv"), trial(0))
+    os.mkfifo("pipe")
+    result = run("merge", "a.csv", "-o", "pipe", "--force")
+    assert result.exit_code == 2
+    assert "cannot write pipe: it is no file" in result.stderr
+    assert Path("pipe").is_fifo()
+    assert not [*Path().glob("pipe.*")]
+
+
 def test_what_is_merged_into_keeps_who_may_read_it(tmp_path: Path) -> None:
     a = written(tmp_path / "a.csv", trial(0))
     a.chmod(0o640)

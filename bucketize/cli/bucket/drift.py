@@ -26,7 +26,7 @@ COSTLY = 1  # exit code
 @judged_options
 @click.option(
     "--loss",
-    type=click.FloatRange(0),
+    type=parameter.FiniteRange(0),
     default=0.03,
     show_default=True,
     help="What is borne: the share that clones may take more than those chosen now.",

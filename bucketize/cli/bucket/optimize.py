@@ -22,7 +22,7 @@ from bucketize.table import json_text
 @click.option("--traffic", metavar="FILE", required=True, help="Sizes of requests.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=1),
+    type=parameter.FiniteRange(min=1),
     default=600,
     show_default=True,
     help="For all of it; reading MODEL is not counted.",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import ZOO
 from bucketize.cli.parameter import json_option, written_option
@@ -63,7 +64,7 @@ def scale(text: str) -> tuple[str, Fraction]:
 @written_option("-o", "--output", help="Write the traffic to a file, .csv or .parquet.")
 @click.option(
     "--split",
-    type=click.FloatRange(min=0, min_open=True),
+    type=parameter.FiniteRange(min=0, min_open=True),
     metavar="TIME|SHARE",
     help="Write two files: before a time in seconds and from it on, or below 1 a share and the "
     "rest.",

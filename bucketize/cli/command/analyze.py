@@ -72,7 +72,7 @@ def picture(ctx: click.Context, param: click.Parameter, path: Path | None) -> Pa
 @parameter.weighted_at_option
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=parameter.FiniteRange(min=0, min_open=True),
     help="Stop measuring after this time, reading MODEL not counted; latencies come before costs.",
 )
 @parameter.threads_option
@@ -111,6 +111,8 @@ def analyze(
       bucketize analyze trials.csv --model zoo:mlp --at N=3 --plot latency.png --figure latency
     """
     check_options(model, plot)
+    if csv is not None and csv.absolute() == log.absolute():
+        raise click.UsageError(f"the frame would take the place of the log: --csv {csv}")
     figure_name = checked_figure(drawn, model)
     interrupted = False
     if model is None:

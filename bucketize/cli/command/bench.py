@@ -86,7 +86,7 @@ def names(text: str) -> list[str]:
 )
 @click.option(
     "--duration",
-    type=click.FloatRange(min=0),
+    type=parameter.FiniteRange(min=0),
     default=0.0,
     metavar="SECONDS",
     help="Go on for so long at least, all engines together.",

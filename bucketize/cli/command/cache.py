@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option
 from bucketize.table import json_text
@@ -12,7 +13,7 @@ from bucketize.table import json_text
 @click.command(short_help="Show what compiled kernels take on the disk; remove some.")
 @click.option(
     "--prune",
-    type=click.FloatRange(min=0),
+    type=parameter.FiniteRange(min=0),
     metavar="DAYS",
     help="Remove the kernels that were not used for so long; 0 removes all.",
 )

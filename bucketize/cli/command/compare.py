@@ -54,8 +54,8 @@ SHOWN = 20  # nodes that differ
 )
 @parameter.log_option
 @parameter.threads_option
-@click.option("--atol", type=click.FloatRange(min=0), default=1e-4, show_default=True)
-@click.option("--rtol", type=click.FloatRange(min=0), default=1e-3, show_default=True)
+@click.option("--atol", type=parameter.FiniteRange(min=0), default=1e-4, show_default=True)
+@click.option("--rtol", type=parameter.FiniteRange(min=0), default=1e-3, show_default=True)
 @click.option(
     "--bisect",
     is_flag=True,

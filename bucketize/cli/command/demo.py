@@ -86,7 +86,7 @@ YOURS = """Yours, at sizes of the symbols that the first command names:
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0),
+    type=parameter.FiniteRange(min=0),
     default=20.0,
     show_default=True,
     help="Of tuning; 0: none.",

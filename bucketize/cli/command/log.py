@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.parameter import json_option, written_option
 from bucketize.cli.table import table
@@ -65,7 +66,7 @@ def merge(logs: tuple[Path, ...], output: Path, force: bool, as_json: bool) -> N
 @click.option(
     "--older",
     "older_days",
-    type=click.FloatRange(min=0),
+    type=parameter.FiniteRange(min=0),
     metavar="DAYS",
     help="Drop only rows older than that.",
 )

@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 @parameter.trials_option
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=parameter.FiniteRange(min=0, min_open=True),
     help="Stop after this time, which goes where it should bring most. Searching, confirming and "
     "waiting for other sessions on the log count; reading MODEL and starting up do not, and what "
     "is being confirmed then may take a fifth more.",
 )
 @click.option(
     "--until",
-    type=click.FloatRange(min=0, max=1, max_open=True),
+    type=parameter.FiniteRange(min=0, max=1, max_open=True),
     default=Options.until,
     show_default=True,
     help="Stop when further trials are expected to save less than this share of the latency.",
