@@ -18,6 +18,7 @@ from bucketize.traffic.rows import Integers, grouped
 
 FINEST = 1_000_000  # the largest denominator of a scale: 0.8 is 4/5
 RESERVED = frozenset({TIME, REQUESTS, "count"})  # names of columns that hold no sizes
+SIZE = "size:"  # before a symbol that is called as one of these
 MOST_DRAWN = 1_000_000_000  # of numpy's hypergeometric distribution
 
 
@@ -76,7 +77,8 @@ class Traffic:
             path: of the file; parquet wants `pip install bucketize[parquet]`.
             columns: by symbol the column of its sizes, and by "time" and "requests" those of the
                 time stamps (seconds, or ISO 8601) and of the requests of a row. None: each column
-                but `time`, and `requests` or `count`, is a symbol's.
+                but `time`, and `requests` or `count`, is a symbol's; `size:time` is one of a symbol
+                called time.
 
         Returns:
             The traffic.
@@ -103,35 +105,30 @@ class Traffic:
         for column in names.values():
             if column not in table:
                 raise unknown_name("column", column, table)
-        symbols = tuple(name for name in names if name not in (TIME, REQUESTS))
-        sizes = [table[names[s]].integers() for s in symbols]
+        sized = [name for name in names if name not in (TIME, REQUESTS)]
+        sizes = [table[names[name]].integers() for name in sized]
         rows = len(next(iter(table.values())).cells) if table else 0
         ones = np.ones(rows, np.int64)
         return cls(
-            symbols,
-            np.array(sizes, np.int64).reshape(len(symbols), rows).T,
+            tuple(name.removeprefix(SIZE) for name in sized),
+            np.array(sizes, np.int64).reshape(len(sized), rows).T,
             table[names[REQUESTS]].integers() if REQUESTS in names else ones,
             table[names[TIME]].seconds() if TIME in names else None,
         )
 
     def write(self, path: str | Path) -> None:
-        """Write a histogram that `read` reads.
+        """Write a histogram that `read` reads: "size:time" are sizes of a symbol called time.
 
         Args:
             path: of the file, `.csv` or `.parquet`.
 
         Raises:
-            TrafficError: a file of another kind, one that cannot be written, or no pyarrow; a
-                symbol by the name of another column.
+            TrafficError: a file of another kind, one that cannot be written, or no pyarrow.
 
         """
-        if taken := RESERVED.intersection(self.symbols):
-            name = min(taken)
-            raise TrafficError(
-                f"a column called {name} holds no sizes: write renamed({name}=...), and read it "
-                f"with columns={{...}}"
-            )
-        columns = {s: self.sizes[:, i].tolist() for i, s in enumerate(self.symbols)}
+        taken = {s for s in self.symbols if s in RESERVED or s.startswith(SIZE)}
+        names = [SIZE + s if s in taken else s for s in self.symbols]
+        columns = {name: self.sizes[:, i].tolist() for i, name in enumerate(names)}
         times = {} if self.times is None else {TIME: self.times.tolist()}
         write_columns(Path(path), {**times, **columns, REQUESTS: self.requests.tolist()})
 

@@ -425,14 +425,18 @@ def test_what_passes_the_numbers_there_are_says_so() -> None:
         large.scaled(S=float("inf"))
 
 
-@pytest.mark.parametrize("name", ["time", "requests", "count"])
-def test_sizes_are_not_written_where_something_else_is_read(name: str, tmp_path: Path) -> None:
-    traffic = Traffic(("B", name), np.array([[1, 2]]), np.array([3]))
-    with pytest.raises(TrafficError, match=f"^a column called {name} holds no sizes: write "):
-        traffic.write(tmp_path / "t.csv")
-    renamed = traffic.renamed(**{name: "T"})
-    renamed.write(tmp_path / "t.csv")
-    assert Traffic.read(tmp_path / "t.csv") == renamed
+@pytest.mark.parametrize("name", ["time", "requests", "count", "size:time"])
+@pytest.mark.parametrize("times", [None, np.array([7.0])])
+def test_a_symbol_may_be_called_as_another_column(name: str, times: Any, tmp_path: Path) -> None:
+    traffic = Traffic(("B", name), np.array([[1, 2]]), np.array([3]), times)
+    traffic.write(tmp_path / "t.csv")
+    assert Traffic.read(tmp_path / "t.csv") == traffic
+    (tmp_path / "u.csv").write_text("T,when\n5,3\n")
+    found = Traffic.read(tmp_path / "u.csv", {"size:time": "T", "time": "when"})
+    assert (found.histogram("time"), found.times is not None) == ({5: 1}, True)
+    (tmp_path / "v.csv").write_text("S,size:S\n5,3\n")
+    with pytest.raises(TrafficError, match=r"of symbols of different names, got \['S', 'S'\]"):
+        Traffic.read(tmp_path / "v.csv")
 
 
 def test_no_fraction_of_a_decimal_is_cut(tmp_path: Path) -> None:
