@@ -29,7 +29,7 @@ MOST_SIZES = 65_536
 """Sizes, each once for each bin of time, that a counter tells apart; beyond, bins are made wider,
 and where one is left sizes are rounded up, coarser and coarser."""
 LATEST = 1 / 16
-"""The share of them in a dict, where one of two symbols takes 150 bytes; in arrays it takes 32."""
+"""The share of them in a dict, where one of two symbols takes 136 bytes; in arrays it takes 32."""
 MOST_TIMES = 256  # bins: of a day 8 minutes each, of a week an hour
 
 Key: TypeAlias = tuple[int, ...]
