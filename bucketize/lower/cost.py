@@ -29,9 +29,7 @@ WIDE = 8  # times the elements of a result, from the least to the most, that one
 STEP = math.sqrt(2)  # times as many are in the next slice of a range
 SLICES = 24
 AT_ONCE = 16  # boxes, whose slices are judged together: so columns stay in a cache
-GAIN = 0.15
-"""The share that a further kernel takes off the time of a slice, or of several together; as much
-again where it reads weights in a layout of its own, as they are packed once more for it."""
+GAIN = 0.15  # of the time of a slice, or of several together, that a further kernel takes off
 
 Weighted: TypeAlias = Sequence[tuple[Sizes, float]]
 Seconds: TypeAlias = Callable[[Workload, Sizes], float]
@@ -155,31 +153,20 @@ def _select(
     workload: Workload, each: Sequence[Implementation], boxes: tuple[Box, ...], logs: Floats
 ) -> Select:
     """The implementations of slices: another one than that of the slice before only by a gain."""
-    way = _cheapest(logs, _changes(workload, each))
+    way = _cheapest(logs)
     starts = [k for k in range(1, len(way)) if way[k] != way[k - 1]]
     least = tuple(least_size(workload, boxes[k]) for k in starts)
     return Select((each[way[0]], *(each[way[k]] for k in starts)), least)
 
 
-def _changes(workload: Workload, each: Sequence[Implementation]) -> Floats:
-    """The price of each change from one implementation, a row, to another, a column."""
-    constants = [place for place, is_constant in enumerate(workload.constant) if is_constant]
-    layouts = [
-        [TEMPLATES[one.template].pack_key(workload, one.schedule, place) for place in constants]
-        for one in each
-    ]
-    changes = np.array([[GAIN if new == old else 2 * GAIN for new in layouts] for old in layouts])
-    np.fill_diagonal(changes, 0.0)
-    return changes
-
-
-def _cheapest(logs: Floats, changes: Floats) -> list[int]:
-    """For each column a row: the least sum of what they have there and of what changes cost."""
+def _cheapest(logs: Floats) -> list[int]:
+    """For each column a row: the least sum, where each change of the row costs `GAIN`."""
     total, before = logs[:, 0], []
     for column in logs.T[1:]:
-        ways = total[:, None] + changes
-        before.append(ways.argmin(axis=0))
-        total = ways.min(axis=0) + column
+        changed = int(np.argmin(total))
+        stays = total <= total[changed] + GAIN
+        before.append(np.where(stays, np.arange(len(total)), changed))
+        total = np.minimum(total, total[changed] + GAIN) + column
     way = [int(np.argmin(total))]
     for rows in reversed(before):
         way.append(int(rows[way[-1]]))
