@@ -61,7 +61,7 @@ def _text(program: Program, kernel: str, form: CodeForm) -> str:
     path = Linker(program).kernel(kernel).path
     assert path is not None  # what is built has a source
     wanted = program.target.processor
-    text, symbol = generated(path, wanted)
+    module, symbol = generated(path, wanted)
     if form is CodeForm.IR:
-        return text
-    return assembly(text, symbol, kernel, wanted).expandtabs()  # a terminal is given no tabs
+        return str(module)
+    return assembly(module, symbol, kernel, wanted).expandtabs()  # a terminal is given no tabs

@@ -11,34 +11,34 @@ import llvmlite.binding as llvm
 from bucketize.machine.target import Processor
 
 
-def generated(path: Path, wanted: Processor) -> tuple[str, str]:
+def generated(path: Path, wanted: Processor) -> tuple[llvm.ModuleRef, str]:
     """The IR of the kernel whose source a file holds, optimised, and the kernel's symbol there.
 
     Python's own cache of compiled files takes no part: it would be believed unseen.
     """
     module = ModuleType(path.stem)
     exec(compile(path.read_text(), path, "exec"), module.__dict__)
-    text, symbol = module.kernel(wanted)
-    return text, symbol
+    its, symbol = module.kernel(wanted)
+    return its, symbol
 
 
-def compiled(text: str, entry: str, name: str, wanted: Processor) -> bytes:
+def compiled(module: llvm.ModuleRef, entry: str, name: str, wanted: Processor) -> bytes:
     """The object file of LLVM IR that is optimised already; its function `entry` is called `name`.
 
-    Everything else stays inside the object: two of them never share a symbol.
+    Everything else stays inside the object: two of them never share a symbol. The module is used
+    up: LLVM changes it on the way.
     """
-    code: bytes = machine(wanted).emit_object(_module(text, entry, name))
+    code: bytes = machine(wanted).emit_object(_named(module, entry, name))
     return code
 
 
-def assembly(text: str, entry: str, name: str, wanted: Processor) -> str:
+def assembly(module: llvm.ModuleRef, entry: str, name: str, wanted: Processor) -> str:
     """The assembly of what `compiled` gives, to read."""
-    code: str = machine(wanted).emit_assembly(_module(text, entry, name))
+    code: str = machine(wanted).emit_assembly(_named(module, entry, name))
     return code
 
 
-def _module(text: str, entry: str, name: str) -> llvm.ModuleRef:
-    module = llvm.parse_assembly(text)
+def _named(module: llvm.ModuleRef, entry: str, name: str) -> llvm.ModuleRef:
     for function in module.functions:
         if not function.is_declaration and function.name != entry:
             function.linkage = "internal"

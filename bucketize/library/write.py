@@ -7,8 +7,6 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-import llvmlite.binding as llvm
-
 from bucketize.errors import ArgumentError
 from bucketize.executable import Executable
 from bucketize.kernel.codegen import machine
@@ -100,5 +98,5 @@ def _functions(wanted: Processor, prefix: str) -> bytes:
     """The machine code of what C calls; libraries that are linked into one keep apart."""
     named = {f"{prefix}_{name}": function for name, function in FUNCTIONS.items()}
     text = functions_text(named, wanted.code_triple).replace(DATA, f"{prefix}_data")
-    code: bytes = machine(wanted).emit_object(llvm.parse_assembly(optimised(text, wanted)))
+    code: bytes = machine(wanted).emit_object(optimised(text, wanted))
     return code

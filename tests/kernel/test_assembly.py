@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from types import ModuleType
 
-import llvmlite.binding as llvm
 import pytest
 from test_attention import FULL as MASKED
 from test_kernel_bfloat16 import ABLE
@@ -121,10 +120,10 @@ def emitted(text: str, processor: Processor) -> str:
     """The machine code of a kernel's file."""
     source = ModuleType("k_emitted")
     exec(text, source.__dict__)
-    code, _ = source.kernel(processor)
+    module, _ = source.kernel(processor)
     emits = machine(processor)
     emits.set_asm_verbosity(True)
-    found: str = emits.emit_assembly(llvm.parse_assembly(code))
+    found: str = emits.emit_assembly(module)
     return found
 
 

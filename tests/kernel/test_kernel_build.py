@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from filelock import FileLock, Timeout
@@ -224,7 +225,8 @@ def test_what_is_waited_in_silence_counts(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_object_without_the_function_is_refused() -> None:
-    code = compiled("define void @f() { ret void }", "f", "one", processor())
+    module = llvm.parse_assembly("define void @f() { ret void }")
+    code = compiled(module, "f", "one", processor())
     with pytest.raises(KernelError, match="lacks its function two"):
         load("two", code)
 

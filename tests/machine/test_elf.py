@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+import llvmlite.binding as llvm
 import pytest
 
 from bucketize.errors import KernelError
@@ -74,7 +75,7 @@ e:
 
 
 def made(text: str, its: Processor | None = None) -> bytes:
-    return compiled(text, "it", "renamed", its or processor())
+    return compiled(llvm.parse_assembly(text), "it", "renamed", its or processor())
 
 
 @pytest.mark.parametrize("n", range(4))

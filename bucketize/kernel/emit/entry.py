@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
+import llvmlite.binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import compiler, typed_passes, untyped_passes
@@ -34,6 +35,11 @@ class _Library(JITCodeLibrary):
 
     def _finalize_final_module(self) -> None:
         self._finalized = True
+
+    @property
+    def module(self) -> llvm.ModuleRef:
+        """The IR, when it is whole."""
+        return self._final_module
 
 
 class _Codegen(JITCPUCodegen):
@@ -168,7 +174,7 @@ def entry(function: Callable[[Any], None]) -> Generated:
     return partial(_generated, function)
 
 
-def _generated(function: Callable[[Any], None], wanted: Processor) -> tuple[str, str]:
+def _generated(function: Callable[[Any], None], wanted: Processor) -> tuple[llvm.ModuleRef, str]:
     target: Any = cpu_target
     context, flags = _context_for(wanted), NUMBA.Flags()
     target.options.parse_as_flags(flags, {"nopython": True, "error_model": "numpy"})
@@ -182,4 +188,4 @@ def _generated(function: Callable[[Any], None], wanted: Processor) -> tuple[str,
             typing, context, function, (BLOCK,), types.void, flags, {}, library, _Compiler
         )
         library.finalize()
-    return library.get_llvm_str(), code.fndesc.llvm_cfunc_wrapper_name
+    return library.module, code.fndesc.llvm_cfunc_wrapper_name

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+import llvmlite.binding as llvm
 from llvmlite import ir
 
 from bucketize.errors import KernelError
@@ -45,7 +46,7 @@ def entry(function: Callable[[Any], None]) -> Generated:
         kernel = file.function(w.module, function.__name__)
         w.builder.call(kernel, [w.builder.ptrtoint(block, WORD)])
 
-    def generated(wanted: Processor) -> tuple[str, str]:
+    def generated(wanted: Processor) -> tuple[llvm.ModuleRef, str]:
         name = function.__module__
         return optimised(module_text(name, body, wanted.code_triple), wanted), name
 

@@ -15,7 +15,7 @@ from bucketize.kernel.emit.writer import POINTER, VOID
 from bucketize.machine.target import Processor
 
 Emit: TypeAlias = Callable[..., None]
-Generated: TypeAlias = Callable[[Processor], tuple[str, str]]
+Generated: TypeAlias = Callable[[Processor], tuple[llvm.ModuleRef, str]]
 """A kernel for any processor: its optimised IR, and its symbol there."""
 
 
@@ -47,7 +47,7 @@ def vector_kernel(name: str, emit: Emit, parameters: dict[str, Any]) -> Generate
     rest = dict(parameters)
     lanes = rest.pop("lanes")
 
-    def generated(wanted: Processor) -> tuple[str, str]:
+    def generated(wanted: Processor) -> tuple[llvm.ModuleRef, str]:
         text = module_text(name, lambda w, block: emit(w, block, **rest), wanted.code_triple, lanes)
         return optimised(text, wanted), name
 
@@ -65,7 +65,7 @@ def module_text(name: str, body: Emit, triple: str, lanes: int = 1) -> str:
     return str(module)
 
 
-def optimised(text: str, wanted: Processor) -> str:
+def optimised(text: str, wanted: Processor) -> llvm.ModuleRef:
     """The IR, with what is written clumsily put right: the rest is written as it shall be.
 
     Loops are unrolled, and values kept in registers, by who writes them: LLVM's passes for the
@@ -77,4 +77,4 @@ def optimised(text: str, wanted: Processor) -> str:
     passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()
     passes.run(module, llvm.create_pass_builder(its, llvm.create_pipeline_tuning_options()))
-    return str(module)
+    return module
