@@ -437,7 +437,9 @@ class Executable:
         A call that would pass that waits for others; one that would alone is cut, where its rows
         are proved to keep apart, or refused. What callers hold, inputs and results that were
         returned, is not counted; nor is a `context` of one's own, nor what contexts keep between
-        calls of the same shapes, which `trim` gives back. To look costs 10 to 40 us a call.
+        calls of the same shapes, which `trim` gives back. Shapes that are made from values are not
+        known before: what they need is refused on the way, each part of a call by itself, but for
+        rows that loops stack. To look costs 10 to 40 us a call.
 
         Args:
             bytes: None: there is no limit.

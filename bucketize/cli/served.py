@@ -27,7 +27,7 @@ def served_models(
 ) -> list[ServedModel]:
     """Each MODEL, loaded or compiled, by the options of the command."""
     sources: dict[tuple[str, str], str] = {}
-    for name, version, source in (each for text in texts for each in _named(text)):
+    for name, version, source in (each for text in texts for each in _models(text)):
         if (name, version) in sources:
             what = f"two models are called {name}, version {version}"
             raise click.UsageError(f"{what}: give names, as in NAME={source} or NAME:2={source}")
@@ -41,21 +41,23 @@ def served_models(
     ]
 
 
-def _named(text: str) -> Iterator[tuple[str, str, str]]:
+def _models(text: str) -> Iterator[tuple[str, str, str]]:
     """Name, version and source of [NAME[:VERSION]=]MODEL, or of each that a folder holds."""
-    called, _, source = text.rpartition("=")
+    from bucketize.serve.model import named
+
+    called, source = named(text)
     folder = Path(source)
     if folder.is_dir() and not _is_encoder(source):
         if called:
             raise click.UsageError(f"{text}: a folder of models has names of its own")
         yield from _in_folder(folder)
         return
-    own = folder.name if folder.is_dir() else name_of(source)
+    own = folder.resolve().name if folder.is_dir() else name_of(source)
     name, _, version = (called or own).partition(":")
     version = version or FIRST
     if not version.isdecimal() or int(version) < 1:
         raise click.UsageError(f"{text}: a version is a number from 1, got {version!r}")
-    yield name, version, source
+    yield name, str(int(version)), source
 
 
 def _in_folder(folder: Path) -> Iterator[tuple[str, str, str]]:
@@ -66,8 +68,10 @@ def _in_folder(folder: Path) -> Iterator[tuple[str, str, str]]:
         wanted = "onnx/model.onnx, as sentence-transformers saves it, or NAME/VERSION/model.bkt"
         raise click.UsageError(f"{folder} holds no model: expected {wanted}")
     for place, file in zip(places, files, strict=True):
+        if file is not None and not int(place.name):
+            raise click.UsageError(f"{place}: a version is a number from 1")
         if file is not None:
-            yield place.parent.name, place.name, str(file)
+            yield place.parent.name, str(int(place.name)), str(file)
 
 
 def _is_encoder(source: str) -> bool:
@@ -76,13 +80,15 @@ def _is_encoder(source: str) -> bool:
 
 def _by_name(option: str, values: Iterable[str], names: set[str]) -> dict[str, str]:
     """What an option has for each model, from [NAME=]VALUE; without a name it is for all."""
-    pairs = [value.rpartition("=") for value in values]
-    for name, _, _ in pairs:
+    from bucketize.serve.model import named
+
+    pairs = [named(value) for value in values]
+    for name, _ in pairs:
         if name and name not in names:
             those = ", ".join(sorted(names))
             raise click.UsageError(f"{option}: no model {name}; there are {those}")
-    everywhere = {name: value for own, _, value in pairs if not own for name in names}
-    return {**everywhere, **{name: value for name, _, value in pairs if name}}
+    everywhere = {name: value for own, value in pairs if not own for name in names}
+    return {**everywhere, **{name: value for name, value in pairs if name}}
 
 
 def _served(

@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bucketize.errors import ArgumentError, BucketizeError, EngineError
 from bucketize.integrations.predictor import Predictor, Source, alone, opened
+from bucketize.many.limits import check_count, check_seconds
 from bucketize.op import Array, Value
 from bucketize.release import rest
 from bucketize.traffic.value import Traffic
@@ -69,14 +72,19 @@ class Replica:
             The results by name.
 
         Raises:
-            ArgumentError: no mapping.
+            ArgumentError: no mapping, or lists of unequal lengths.
             BucketizeError: as of `run`, and BusyError, as of `bucketize serve`.
 
         """
         if not isinstance(feed, Mapping):
             raise ArgumentError(f"expected a mapping of arrays by input, got {type(feed).__name__}")
         try:
-            (answer,) = self._queue.submit(self._model, [feed])
+            for value in feed.values():
+                np.asarray(value)
+        except ValueError as e:
+            raise ArgumentError(f"expected arrays by input: {e}") from e
+        try:
+            (answer,) = self._queue.submit(self._model, [{str(n): v for n, v in feed.items()}])
             results = await asyncio.wrap_future(answer)
         except BucketizeError as e:
             raise alone(e) from None
@@ -125,9 +133,13 @@ def deployment(
         The bound application.
 
     Raises:
+        ArgumentError: no such deadline or bytes.
         EngineError: Ray Serve is not installed.
 
     """
+    check_count("limit_bytes", limit_bytes)
+    check_count("body_bytes", body_bytes)
+    check_seconds("latency_s", latency_s)
     serve = ray_serve()
     name = name or ("model" if callable(model) else Path(model).stem)
     options = {**BOUNDS, **options}

@@ -29,6 +29,7 @@ Tokenizer: TypeAlias = Any
 """A `tokenizers.Tokenizer`, or a fast tokenizer of transformers, which has one inside."""
 
 MODEL = "onnx/model.onnx"
+MOST_TOKENS = (1 << 31) - 1  # of a text: tokenizers count them in so many
 EMBEDDING = "sentence_embedding"
 SPREAD = "pooling_mode_"
 
@@ -144,13 +145,18 @@ class SentenceTransformer:
             Arrays by name, of one row each.
 
         Raises:
+            ArgumentError: a text that the tokenizer cannot split.
             ShapeError: the model asks for what no tokenizer gives.
 
         """
         stripped = [text.strip() for text in texts]  # as sentence-transformers does
         if self.do_lower_case:
             stripped = [text.lower() for text in stripped]
-        return [self._feed(each) for each in self._tokenizer.encode_batch(stripped)]
+        try:
+            encoded = self._tokenizer.encode_batch(stripped)
+        except Exception as e:  # it has no kind of its own
+            raise ArgumentError(f"the tokenizer cannot split the texts: {e}") from e
+        return [self._feed(each) for each in encoded]
 
     def vectors(
         self, results: Iterable[Sequence[Value]], normalize_embeddings: bool | None = None
@@ -242,18 +248,31 @@ def _check(folder: Path) -> None:
 def _settings(folder: Path) -> dict[str, Any]:
     """How a folder has its vectors pooled, normalised, and its texts split; a file says nothing."""
     settings: dict[str, Any] = {}
-    for module in _json(folder / "modules.json") or []:
-        kind = module["type"].rpartition(".")[2]
+    for kind, path in _modules(folder / "modules.json"):
         if kind == "Pooling":
-            settings["pooling"] = _pooling(_json(folder / module["path"] / "config.json") or {})
+            settings["pooling"] = _pooling(_json(folder / path / "config.json") or {})
         elif kind == "Normalize":
             settings["normalize"] = True
         elif kind != "Transformer":
             raise ShapeError(f"{folder}: modules of kind {kind} are not supported")
-    own = _json(folder / "sentence_bert_config.json") or {}
+    file = folder / "sentence_bert_config.json"
+    own = _json(file) or {}
+    most = own.get("max_seq_length")
+    if most is not None and (type(most) is not int or not 1 <= most <= MOST_TOKENS):
+        wanted = f"expected a number from 1 to {MOST_TOKENS}"
+        raise ShapeError(f"{file}: max_seq_length: {wanted}, got {most!r}")
     return settings | {
         name: own[name] for name in ("max_seq_length", "do_lower_case") if name in own
     }
+
+
+def _modules(file: Path) -> list[tuple[str, str]]:
+    """Kinds and folders of modules, in their order."""
+    modules = _json(file) or []
+    try:
+        return [(each["type"].rpartition(".")[2], str(each["path"])) for each in modules]
+    except (KeyError, TypeError, AttributeError) as e:
+        raise ShapeError(f"{file}: expected a list of objects with type and path") from e
 
 
 def _pooling(config: Mapping[str, Any]) -> str:

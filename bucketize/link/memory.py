@@ -7,6 +7,7 @@ some time, and how much depends on luck.
 from __future__ import annotations
 
 import mmap
+import sys
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
@@ -165,9 +166,11 @@ class Arena:
 
 @dataclass(slots=True, eq=False)
 class Lent:
-    """What a context and its states have of an arena: one, for as long as a call lasts."""
+    """What a context and its states have for as long as a call lasts: an arena, and room."""
 
     arena: Arena
+    room: int = sys.maxsize
+    """Bytes that a limit leaves to the call."""
 
 
 class ArenaPool:

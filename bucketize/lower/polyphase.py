@@ -168,6 +168,8 @@ class _Phases:
         read = [self.spread[a] for a in args if a in self.spread]
         if len(read) != 1 or not all(a in self.spread or _is_even(a, b) for a in args):
             return None
+        if any(a in self.spread and a.type.shape != b.out.type.shape for a in args):
+            return None  # the constant makes it larger
         (spread,) = read
         beside = [a if a in self.spread else _tiled(out, a, spread) for a in args]
         images: list[Atom] = [

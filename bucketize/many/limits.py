@@ -26,9 +26,7 @@ class CallLimits:
         for name in ("tokens", "bytes"):
             check_count(name, getattr(self, name))
         for name in ("first_s", "all_s"):
-            value: Any = getattr(self, name)
-            if value is not None and not (_is_number(value, Real) and value > 0):
-                raise ArgumentError(f"{name}: expected seconds above 0, got {value!r}")
+            check_seconds(name, getattr(self, name))
 
     @property
     def are_timed(self) -> bool:
@@ -40,6 +38,12 @@ def check_count(name: str, value: Any) -> None:
     """Raise an ArgumentError for what is no number from 1, and not None."""
     if value is not None and not (_is_number(value, Integral) and value > 0):
         raise ArgumentError(f"{name}: expected a number from 1, got {value!r}")
+
+
+def check_seconds(name: str, value: Any) -> None:
+    """Raise an ArgumentError for what is no number above 0, and not None."""
+    if value is not None and not (_is_number(value, Real) and value > 0):
+        raise ArgumentError(f"{name}: expected seconds above 0, got {value!r}")
 
 
 def _is_number(value: object, kind: type) -> bool:

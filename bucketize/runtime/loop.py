@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from bucketize.call import check_memory
 from bucketize.link.block import BASE, PLACE, ROUNDS, WALK, WORD
 from bucketize.link.memory import address
 from bucketize.link.table import block, table
@@ -42,7 +41,7 @@ class NativeLoop:
             for j, (shape, dtype) in enumerate(state.results)
         ]
         """Shape and dtype of where the rounds' results go."""
-        check_memory(self.buffers)
+        state.check(self.buffers)
         feeds = dict(zip(loop.params[1:], self.carried, strict=True))
         self.fed = [(i, feeds[a]) for i, a in enumerate(segment.args) if a in feeds]
         """Arguments that are carried into a round, and the results that are carried on for them."""

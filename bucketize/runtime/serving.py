@@ -63,6 +63,7 @@ class Serving:
         except IndexError:
             context = self.context(one_thread=one_thread)
         arena = context.lent.arena = ARENAS.lend()
+        context.lent.room = sys.maxsize if self.gate is None else self._room(self.gate)
         try:
             routine = self.image.program.routines[name]
             return owned(context.enter(routine, inputs, is_request, into), inputs)
@@ -94,10 +95,15 @@ class Serving:
 
         """
         _check(self.image, most)
+        self.idle.clear()  # what they have room for was held against another limit
+        self.idle_alone.clear()
         if self.gate is not None:
             self.gate.change(most or sys.maxsize)
         if most is None or self.gate is None:
             self.gate = None if most is None else Gate(most)
+
+    def _room(self, gate: Gate) -> int:
+        return gate.most - self.image.supply.constant_bytes()
 
     def memory(self, name: str, sizes: Sizes) -> Memory:
         """What a call of a routine takes."""

@@ -140,9 +140,18 @@ class State:
         self.measure(sizes)
         self.shared.cut()
         self.lent.arena.reserve(self.needed)
-        check_memory(self.results, self.needed)
+        self.check(self.results, self.needed)
         self.pointed = 0  # the offsets changed: put all pointers in again
         self.sizes = sizes
+
+    def check(self, results: Sequence[tuple[Sequence[int], np.dtype[Any]]], taken: int = 0) -> None:
+        """Raise ShapeError for results that there is no memory for, or no room in the limit.
+
+        Who let the call begin knew of shapes that follow from its inputs', of no others.
+        """
+        size, room = check_memory(results, taken), self.lent.room
+        if size > room:
+            raise ShapeError(f"a part of the call takes {size:,} bytes, a limit leaves {room:,}")
 
     def measure(self, sizes: tuple[int, ...]) -> None:
         """Fill the table without taking memory: `needed` and `results` are told then."""

@@ -17,10 +17,12 @@ if find_spec("uvicorn") is None:
 from bucketize.errors import ArgumentError, BucketizeError
 from bucketize.loader import identity, load
 from bucketize.machine.target import cores
-from bucketize.serve.listen import run
-from bucketize.serve.model import ServedModel
+from bucketize.serve.listen import check_ports, run
+from bucketize.serve.model import ServedModel, named
 from bucketize.serve.queue import Queue, seconds
-from bucketize.serve.server import Server
+from bucketize.serve.server import Server, check_writable
+
+MOST_PORT = 65535
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = parser().parse_args(arguments)
     try:
+        check_ports(options.host, options.port)
+        check_writable(options.traffic)
         server = _server(options)
         run(server, options.host, options.port, None, print)
     except BucketizeError as e:
@@ -60,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     its = argparse.ArgumentParser("python -m bucketize.serve", description=__doc__)
     its.add_argument("models", nargs="+", metavar="[NAME=]PATH", help="saved programs")
     its.add_argument("--host", default="127.0.0.1", help="the address to listen at")
-    its.add_argument("--port", type=int, default=8000)
+    its.add_argument("--port", type=_port, default=8000)
     its.add_argument("--latency", metavar="20ms", help="later is refused (429)")
     its.add_argument("--waiting", type=_count, default=1024, help="requests; others get 429")
     its.add_argument("--body-bytes", type=_count, default=64 << 20, help="of a request (413)")
@@ -75,12 +79,18 @@ def parser() -> argparse.ArgumentParser:
 def _named(models: Sequence[str]) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for text in models:
-        name, _, path = text.rpartition("=")
+        name, path = named(text)
         name = name or Path(path).stem
         if name in files:
             raise ArgumentError(f"two models are called {name}: give names, as in NAME={path}")
         files[name] = Path(path)
     return files
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > MOST_PORT:
+        raise argparse.ArgumentTypeError(f"expected 0 to {MOST_PORT}, got {text!r}")
+    return int(text)
 
 
 def _count(text: str) -> int:

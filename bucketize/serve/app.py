@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from bucketize.serve.grpc import Rpc
 
 Take: TypeAlias = Callable[[int], None]
+PLAIN = "identity"
 UNREADY = 503  # what sends requests sends none meanwhile
 
 
@@ -76,7 +78,7 @@ def application(server: Server, rpc: Rpc | None = None) -> Starlette:
         routes=[*paths.gets(), *paths.posts()],
         lifespan=lifespan,
         middleware=[Middleware(ClosingUnread)],
-        exception_handlers={BucketizeError: _refused, Exception: _broken},
+        exception_handlers={BucketizeError: _refused, HTTPException: _unknown, Exception: _broken},
     )
 
 
@@ -144,11 +146,12 @@ class Paths:
     async def infer(self, request: Request) -> Response:
         """The results of a model."""
         model = self._model(request)
-        with self.server.room.of_request() as take:
-            return await self.server.counted(model, self._inferred(model, request, take))
+        with self.server.room.of_request() as take, self.server.counted(model) as begin:
+            body = await self._body(request, take)
+            begin()
+            return await self._inferred(model, request, body)
 
-    async def _inferred(self, model: ServedModel, request: Request, take: Take) -> Response:
-        body = await self._body(request, take)
+    async def _inferred(self, model: ServedModel, request: Request, body: bytearray) -> Response:
         length = request.headers.get(LENGTH)
         if length is not None and not re.fullmatch("[0-9]{1,18}", length):  # fits 64 bits
             raise ArgumentError(f"{LENGTH}: expected a number, got {length!r}")
@@ -163,11 +166,12 @@ class Paths:
         """The vectors of texts."""
         with self.server.room.of_request() as take:
             body = await self._body(request, take)
-            most = self.server.queue.most
-            asked = await self.server.read(len(body), EmbeddingRequest.read, body, most)
-            name, _, version = asked.model.partition(":")
+            json = await self.server.read(len(body), embeddings.parsed, body)
+            name, _, version = str(json["model"]).partition(":")
             model = self.server.model(name, version)
-            return await self.server.counted(model, self._embedded(model, asked, request))
+            with self.server.counted(model):
+                asked = EmbeddingRequest.of(json, self.server.queue.most)
+                return await self._embedded(model, asked, request)
 
     async def _embedded(
         self, model: ServedModel, asked: EmbeddingRequest, request: Request
@@ -186,6 +190,8 @@ class Paths:
         It lies in one place, which goes back to the system; small parts would leave holes.
         """
         most, told = self.server.most_bytes, request.headers.get("content-length", "0")
+        if (coding := request.headers.get("content-encoding", PLAIN)) != PLAIN:
+            raise ArgumentError(f"a body of Content-Encoding {coding} is not taken")
         if told.isdigit() and int(told) > most:
             raise TooLargeError(f"a body has at most {most} bytes, not {told}")
         body, patience_s = bytearray(), self.server.patience_s
@@ -239,6 +245,13 @@ def _refused(request: Request, error: Exception) -> Response:
     retry = math.ceil(error.retry_s) if isinstance(error, BusyError) else None
     headers = {} if retry is None else {"retry-after": str(retry)}
     return JSONResponse(_told(request, error), status_code=status_of(error), headers=headers)
+
+
+def _unknown(request: Request, error: Exception) -> Response:
+    """The answer where there is no such path, or none that takes this method."""
+    assert isinstance(error, HTTPException)
+    what = ArgumentError(f"{request.method} {request.url.path}: {error.detail}")
+    return JSONResponse(_told(request, what), error.status_code, headers=error.headers)
 
 
 def _broken(request: Request, error: Exception) -> Response:

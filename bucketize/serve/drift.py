@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from bucketize.errors import unknown_name
+from bucketize.errors import ShapeError, unknown_name
 from bucketize.traffic.drift import WINDOW, DriftWatch, SizeChange
 from bucketize.traffic.value import Traffic
+from bucketize.types import Symbol
 
 
 class DriftAlarm:
@@ -28,11 +29,15 @@ class DriftAlarm:
         self.changes: list[SizeChange] = []
         """Changes of sizes in the requests looked at last; none: they come as planned."""
 
-    def check(self, model: str, symbols: tuple[str, ...]) -> None:
-        """Raise UnknownNameError for a plan of sizes that a model has not."""
-        for symbol in self._watch.planned.symbols:
-            if symbol not in symbols:
-                raise unknown_name(f"symbol of {model}", symbol, symbols)
+    def check(self, model: str, symbols: Mapping[str, Symbol]) -> None:
+        """Raise UnknownNameError for a symbol that a model has not, ShapeError for its sizes."""
+        for name in self._planned.symbols:
+            if name not in symbols:
+                raise unknown_name(f"symbol of {model}", name, symbols)
+            for size in self._planned.histogram(name):
+                if not symbols[name].holds(size):
+                    bounds = f"out of its bounds {symbols[name].range}"
+                    raise ShapeError(f"planned for {model}: {name}={size} is {bounds}")
 
     def look(
         self, traffic: Traffic | None, as_counted: Callable[[Traffic], Traffic] = lambda t: t

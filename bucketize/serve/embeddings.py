@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,26 +31,32 @@ class EmbeddingRequest:
     format: str
 
     @classmethod
-    def read(cls, body: bytes | bytearray, most: int) -> EmbeddingRequest:
+    def of(cls, asked: Mapping[str, Any], most: int) -> EmbeddingRequest:
         """A request; ArgumentError says what is wrong with it.
 
         Args:
-            body: JSON.
+            asked: as `parsed` gives it.
             most: texts.
 
         """
-        try:
-            asked = json.loads(body)
-            model, given = str(asked["model"]), asked["input"]
-            how = asked.get("encoding_format") or FORMATS[0]
-            dimensions = asked.get("dimensions")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-            raise malformed("no request for embeddings", e) from e
+        if "input" not in asked:
+            raise malformed("no request for embeddings", KeyError("input"))
+        how = asked.get("encoding_format") or FORMATS[0]
         if how not in FORMATS:
             raise ArgumentError(f"encoding_format: expected {' or '.join(FORMATS)}, got {how!r}")
-        if dimensions is not None:
+        if asked.get("dimensions") is not None:
             raise ArgumentError("dimensions are the model's: vectors cannot be cut")
-        return cls(model, _texts(given, most), how)
+        return cls(str(asked["model"]), _texts(asked["input"], most), how)
+
+
+def parsed(body: bytes | bytearray) -> dict[str, Any]:
+    """JSON that names a model; ArgumentError says what is wrong with it."""
+    try:
+        asked: dict[str, Any] = json.loads(body)
+        str(asked["model"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+        raise malformed("no request for embeddings", e) from e
+    return asked
 
 
 def _texts(given: Any, most: int) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import quote
 
 import grpc
 from google.protobuf.descriptor_pb2 import FileDescriptorSet  # type: ignore[import-untyped]
@@ -55,6 +56,8 @@ CODES: Mapping[int, grpc.StatusCode] = {
     500: grpc.StatusCode.INTERNAL,
 }
 """By the status of HTTP. A message that is too large is refused by gRPC, before it is read."""
+LONGEST = (1 << 31) - 1  # bytes of any message
+MOST_TEXT = 4096  # bytes of an error's text, of the 8 KiB that clients take
 RETRY = "grpc-retry-pushback-ms"
 """Metadata that tell after how many milliseconds to ask again; clients with a retry policy do."""
 CONTENTS: Mapping[str, str] = {
@@ -101,7 +104,7 @@ class Rpc:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Listen for as long as this lasts; then what waits is answered."""
-        most = self.server.most_bytes
+        most = min(self.server.most_bytes, LONGEST)
         options = [("grpc.max_receive_message_length", most), ("grpc.max_send_message_length", -1)]
         rpc = grpc.aio.server(options=[*options, ("grpc.so_reuseport", 0)])
         rpc.add_generic_rpc_handlers((self._handlers(),))
@@ -164,7 +167,8 @@ class Rpc:
 
     async def _infer(self, request: Message) -> Message:
         model = self.server.model(request.model_name, request.model_version)
-        return await self.server.counted(model, self._inferred(model, request))
+        with self.server.counted(model):
+            return await self._inferred(model, request)
 
     async def _inferred(self, model: ServedModel, request: Message) -> Message:
         listed = sum(each.ByteSize() for each in request.inputs)
@@ -208,7 +212,12 @@ async def _refuse(context: Any, error: Exception) -> None:
         LOGGER.error("gRPC: %r", error)
     retry = math.ceil(error.retry_s * 1000) if isinstance(error, BusyError) else None
     trailing = () if retry is None else ((RETRY, str(retry)),)
-    await context.abort(code, text_of(error), trailing)
+    await context.abort(code, _short(text_of(error)), trailing)
+
+
+def _short(text: str) -> str:
+    """A text that metadata hold: of a longer one, gRPC would tell that it is too long."""
+    return text if len(quote(text)) <= MOST_TEXT else f"{text[: MOST_TEXT // 16]} ..."
 
 
 def parsed(kind: type[Any], data: bytes) -> Message:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import resource
 import socket
 from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
@@ -80,6 +82,7 @@ def listening(server: Server, host: str, port: int, rpc: Rpc | None = None) -> u
         log_level="warning",
         lifespan="on",
         timeout_graceful_shutdown=GRACE_S,
+        timeout_keep_alive=math.ceil(server.patience_s),
     )
 
 
@@ -109,7 +112,7 @@ def run(
     listens = config.bind_socket()
     listens.listen(config.backlog)  # who connects as soon as the address is told waits
     for name in server.versions:
-        tell(f"http://{address(host, listens.getsockname()[1])}/v2/models/{name}/infer")
+        tell(f"http://{address(host, listens.getsockname()[1])}/v2/models/{quote(name)}/infer")
     web = _Web(config, server)
     web.run(sockets=[listens])
     if not web.started:
@@ -129,13 +132,16 @@ class _Web(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def check_free(host: str, port: int) -> None:
-    """Raise BucketizeError for a port that others have; gRPC would tell while it starts."""
-    try:
-        family, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        socket.create_server((host, port), family=family).close()
-    except OSError as e:
-        raise BucketizeError(f"cannot listen at {address(host, port)}: {e.strerror}") from e
+def check_ports(host: str, port: int, rpc_port: int | None = None) -> None:
+    """Raise BucketizeError for a port that others have, before models are compiled."""
+    if port and port == rpc_port:
+        raise BucketizeError(f"HTTP and gRPC need ports of their own, both have {port}")
+    for its in (port,) if rpc_port is None else (port, rpc_port):
+        try:
+            family, *_ = socket.getaddrinfo(host, its, type=socket.SOCK_STREAM)[0]
+            socket.create_server((host, its), family=family).close()
+        except OSError as e:
+            raise BucketizeError(f"cannot listen at {address(host, its)}: {e.strerror}") from e
 
 
 def address(host: str, port: int) -> str:

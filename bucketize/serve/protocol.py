@@ -62,6 +62,8 @@ def array_of(numbers: Any, dtype: np.dtype[Any]) -> Array:
             raise ValueError("its elements are texts")
         if list in kinds:
             pending.extend(each)
+    if bool in every and not every <= {list, bool}:
+        raise ValueError("its elements are truth values and others")
     # what numpy makes of integers of both kinds, or of more than 64 bits, is no integers
     if every <= {list, int} and dtype == np.uint64:
         return np.asarray(numbers, np.uint64)
@@ -80,7 +82,11 @@ def converted(numbers: Array, dtype: np.dtype[Any]) -> Array:
         least, most = integer_limits(dtype)
         if int(numbers.min()) < least or int(numbers.max()) > most:
             raise ValueError(f"numbers are in [{least}, {most}]")
-    return numbers.astype(dtype)
+    try:
+        with np.errstate(over="raise"):
+            return numbers.astype(dtype)
+    except FloatingPointError as e:
+        raise ValueError(f"a number is beyond {dtype}") from e
 
 
 @dataclass(frozen=True)
@@ -138,15 +144,17 @@ def read(
     behind = b"" if json_bytes is None else memoryview(body)[json_bytes:]
     feed = fed(zip(inputs, _cut(behind, inputs), strict=True), types)
     try:
-        outputs = [(o["name"], o.get("parameters") or {}) for o in asked.get("outputs") or ()]
+        outputs: dict[str, Any] = {}
+        for output in asked.get("outputs") or ():
+            outputs.setdefault(output["name"], output.get("parameters") or {})
         every = bool((asked.get("parameters") or {}).get("binary_data_output"))
-        some = frozenset(name for name, more in outputs if more.get("binary_data"))
-        names = tuple(name for name, _ in outputs)
+        some = frozenset(name for name, more in outputs.items() if more.get("binary_data", every))
     except (KeyError, TypeError, AttributeError) as e:
         raise malformed("no request of the protocol", e) from e
     if isinstance(asked.get("id"), list | dict):
         raise ArgumentError("no request of the protocol: its id is no text")
-    return InferRequest(feed, names, None if every else some, asked.get("id"))
+    binary = None if every and not outputs else some
+    return InferRequest(feed, tuple(outputs), binary, asked.get("id"))
 
 
 def malformed(what: str, error: Exception) -> ArgumentError:
@@ -227,6 +235,8 @@ class InputTensor:
         if dtype is None:
             raise ArgumentError(f"{where}: the model has no {name} there")
         count = math.prod(self.shape)
+        if self.data is not None and len(data):
+            raise ArgumentError(f"{where} has data and binary_data_size")
         if self.data is None and len(data) != count * dtype.itemsize:
             wanted = f"{count * dtype.itemsize} bytes of {list(self.shape)}"
             raise ArgumentError(f"{where}: expected {wanted}, got {len(data)}")

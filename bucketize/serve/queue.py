@@ -36,6 +36,7 @@ KEPT = 0.8
 AIM = 0.8
 """The share of a deadline after which requests are expected to be answered: what was not foreseen
 has the rest, and the way to the client."""
+LEAST_S = 0.001  # after which to ask again: who is told 0 asks without end
 AT_ONCE = 256  # requests that a thread takes: one that comes then waits for no more
 
 
@@ -49,6 +50,14 @@ def seconds(text: str | None) -> float | None:
     return float(match[1]) * (1e-3 if match[2] else 1.0)
 
 
+@dataclass
+class Party:
+    """What a client asks for at once: all of it is answered, or nothing."""
+
+    is_taken: bool
+    """Whether it is answered however late: nobody was before it, or a part is answered."""
+
+
 @dataclass(frozen=True)
 class Waiting:
     """A request that waits."""
@@ -57,6 +66,7 @@ class Waiting:
     size: int
     """Elements of its inputs."""
     came: float
+    party: Party
     answer: Answer = field(default_factory=Future)
 
 
@@ -75,6 +85,11 @@ class Line:
     """Seconds of a core for each element, of late; 0 before the first call."""
     had_s: float = 0.0
     """Seconds of cores that it had; what it could have had while nothing waited counts as had."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether requests have no answer yet."""
+        return bool(self.jobs) or any(taken.left for taken in self.running)
 
     def cost(self, size: int) -> float:
         """Seconds of cores that elements are expected to take."""
@@ -152,11 +167,12 @@ class Queue:
 
         Raises BusyError: as many wait as may, or they would be late.
         """
-        now = time.monotonic()
-        jobs = [Waiting(feed, sum(map(np.size, feed.values())), now) for feed in feeds]
+        now, party = time.monotonic(), Party(False)
+        jobs = [Waiting(feed, sum(map(np.size, feed.values())), now, party) for feed in feeds]
         size = sum(job.size for job in jobs)
         with self._changed:
             line = self.line(model)
+            party.is_taken = not any(each.is_busy for each in self._lines.values())
             self._admit(line, len(jobs), size, now)
             if not line.jobs:
                 line.had_s = max(line.had_s, self._clock_s)
@@ -170,7 +186,7 @@ class Queue:
         if self._ends:
             raise BusyError("the server ends", 1.0)
         if len(line.jobs) + count > self.most:
-            raise BusyError(f"{self.most} requests wait already", max(expected, 0.001))
+            raise BusyError(f"{self.most} requests wait already", max(expected, LEAST_S))
         if expected > self._aim_s and line.jobs:
             message = f"its answer is expected after {expected:.3f} s, of {self.latency_s:g}"
             raise BusyError(message, expected - self._aim_s)
@@ -250,11 +266,19 @@ class Queue:
             line.elements -= job.size
             if self._begins(line, job, now):
                 if not jobs:
-                    room_s = self._aim_s - (now - job.came)
+                    room_s = self._room_s(line, job, now)
                 jobs.append(job)
             else:
                 size -= job.size
         return jobs
+
+    def _room_s(self, line: Line, job: Waiting, now: float) -> float:
+        """How long a call may take whose first request this is: until it has to be there.
+
+        One that is late gains nothing by a short call.
+        """
+        left = self._aim_s - (now - job.came)
+        return left if line.cost(job.size) / line.cores <= left else self._aim_s / 2
 
     def _begins(self, line: Line, job: Waiting, now: float) -> bool:
         """Whether a request is answered: its client is there, and it would not be late.
@@ -264,10 +288,13 @@ class Queue:
         if not job.answer.set_running_or_notify_cancel():
             return False
         waited, takes = now - job.came, line.cost(job.size) / line.cores
-        if waited <= self._aim_s / 2 or waited + takes <= self._aim_s:
+        in_time = waited <= self._aim_s / 2 or waited + takes <= self._aim_s
+        if in_time or job.party.is_taken:
+            job.party.is_taken = True
             return True
         message = f"late: it waited {waited:.3f} s and takes {takes:.3f}, of {self.latency_s:g}"
-        job.answer.set_exception(BusyError(message, max(line.left_s(now) / self.cores, takes)))
+        retry_s = max(line.left_s(now) / self.cores, takes, LEAST_S)
+        job.answer.set_exception(BusyError(message, retry_s))
         return False
 
     def _run(self, taken: Taken) -> int:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from copy import copy
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -85,8 +86,8 @@ class Server:
             patience_s: that a client has to send a request, and after each before the next.
             warm_up: run every clone once; no model is ready before, and none replaces another.
 
-        Raises ProgramError for a model of more than tensors, UnknownNameError for a plan of sizes
-        that its model has not.
+        Raises ProgramError for a model of more than tensors, UnknownNameError or ShapeError for a
+        plan of sizes that its model does not take.
 
         """
         self.versions: dict[str, dict[str, ServedModel]] = {}
@@ -152,12 +153,21 @@ class Server:
         """
         return does(*arguments) if work < OWN_THREAD else await self.beside(does, *arguments)
 
-    async def counted(self, model: ServedModel, answer: Awaitable[T]) -> T:
-        """An answer, counted by its status and timed."""
+    @contextmanager
+    def counted(self, model: ServedModel) -> Iterator[Callable[[], None]]:
+        """While an answer is made, which is counted by its status and timed.
+
+        The time begins anew when what it gives is called: the request is here.
+        """
         start, status = time.perf_counter(), STATUSES[HungUpError]
         labels = model.name, model.version
+
+        def begin() -> None:
+            nonlocal start
+            start = time.perf_counter()
+
         try:
-            told = await answer
+            yield begin
             status = 200
         except Exception as e:
             status = status_of(e)
@@ -165,7 +175,6 @@ class Server:
         finally:
             self.metrics.requests.labels(*labels, str(status)).inc()
         self.metrics.seconds.labels(*labels).observe(time.perf_counter() - start)
-        return told
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -192,19 +201,36 @@ class Server:
                     self._cold.remove(model)
 
     def _write(self, folder: Path) -> None:
-        """Write what was asked for, for `bucketize partition`, `optimize` and `drift`."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write what was asked for, for `bucketize partition`, `optimize` and `drift`.
+
+        A file that cannot be written is told, and the others are.
+        """
         for model in self.models():
-            if (traffic := model.executable.traffic) is not None:
-                alone = len(self.versions[model.name]) == 1
-                name = model.name if alone else f"{model.name}-{model.version}"
-                traffic.write(folder / f"{name}.csv")
+            alone = len(self.versions[model.name]) == 1
+            name = model.name if alone else f"{model.name}/{model.version}"
+            path = folder / f"{name}.csv"
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if (traffic := model.executable.traffic) is not None:
+                    traffic.write(path)
+            except (BucketizeError, OSError) as e:
+                LOGGER.error("the sizes of %s are lost: %s", name, e)
 
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(LOOKED_S)
             for model in self.models():
                 await anyio.to_thread.run_sync(attend, model, self._warms)
+
+
+def check_writable(folder: Path | None) -> None:
+    """Raise BucketizeError for a folder of traffic that could not be written to at the end."""
+    try:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            TemporaryFile(dir=folder).close()
+    except OSError as e:
+        raise BucketizeError(f"cannot write to {folder}: {e.strerror}") from e
 
 
 async def _noting(note: str, result: Awaitable[T]) -> T:
@@ -240,9 +266,12 @@ def watch(model: ServedModel) -> None:
 
 def renew(model: ServedModel, warm_up: bool = False) -> None:
     """Serve by the file that is there now; what cannot be loaded is told, and the old stays."""
-    if model.path is None or (now := identity(model.path)) in (model.identity, None):
+    if model.path is None or (now := identity(model.path)) == model.identity:
         return
     model.identity = now
+    if now is None:
+        LOGGER.warning("%s is gone: what was in it is served until it is there again", model.path)
+        return
     try:
         new = load(model.path, trusted=model.trusted)
         if warm_up:

@@ -12,7 +12,7 @@ import pytest
 
 import bucketize
 from bucketize import zoo
-from bucketize.errors import ArgumentError, CompileError, EngineError, ShapeError
+from bucketize.errors import ArgumentError, CompileError, EngineError, ShapeError, UnknownNameError
 from bucketize.integrations.ray import Replica, Terms, deployment
 
 X = np.linspace(-1, 1, 3 * 784, dtype=np.float32).reshape(3, 784)
@@ -47,6 +47,8 @@ def test_it_answers_by_name_and_counts() -> None:
         (X, ArgumentError, "expected a mapping of arrays by input, got ndarray"),
         ({"data": X.tolist()}, ShapeError, "input 'data': expected float32, got float64"),
         ({"data": None}, ShapeError, "input 'data': expected float32, got object"),
+        ({"data": [[1], [1, 2]]}, ArgumentError, "expected arrays by input: "),
+        ({1: X}, UnknownNameError, "no input named '1'"),
     ],
 )
 def test_what_is_no_feed_is_told(feed: Any, error: type[Exception], message: str) -> None:
@@ -74,6 +76,20 @@ def test_it_opens_a_file(tmp_path: Path) -> None:
     mlp().save(tmp_path / "m.bkt")
     got = asyncio.run(replica(tmp_path / "m.bkt").infer({"data": X}))
     np.testing.assert_array_equal(got["output"], mlp().run(X)[0], strict=True)
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ({"latency_s": "50ms"}, "latency_s: expected seconds above 0, got '50ms'"),
+        ({"latency_s": 0}, "latency_s: expected seconds above 0, got 0"),
+        ({"body_bytes": 0}, "body_bytes: expected a number from 1, got 0"),
+        ({"limit_bytes": -1}, "limit_bytes: expected a number from 1, got -1"),
+    ],
+)
+def test_terms_are_checked_before_there_are_replicas(terms: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=f"^{message}$"):
+        deployment("model.bkt", **terms)
 
 
 def test_without_ray_it_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

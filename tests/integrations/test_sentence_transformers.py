@@ -202,6 +202,24 @@ def test_what_is_wrong_with_a_folder(folder: Path, monkeypatch: pytest.MonkeyPat
     (folder / "modules.json").write_text("[")
     with pytest.raises(ShapeError, match=r"modules.json is no JSON"):
         SentenceTransformer(folder)
+    for odd in ('{"a": 1}', '[{"path": "x"}]', "3"):
+        (folder / "modules.json").write_text(odd)
+        with pytest.raises(ShapeError, match=r"modules.json: expected a list of objects with type"):
+            SentenceTransformer(folder)
+
+
+@pytest.mark.parametrize("most", ["-5", '"8"', "8.0", "99999999999999999999", "true"])
+def test_a_length_is_a_number_of_tokens(folder: Path, most: str) -> None:
+    (folder / "sentence_bert_config.json").write_text(f'{{"max_seq_length": {most}}}')
+    with pytest.raises(ShapeError, match=r"config.json: max_seq_length: expected a number from 1"):
+        SentenceTransformer(folder)
+
+
+def test_a_text_that_the_tokenizer_cannot_split_is_an_error_of_it(folder: Path) -> None:
+    own = tokenizers.Tokenizer(tokenizers.models.WordPiece({"a": 0}, unk_token="[UNK]"))
+    own.save(str(folder / "tokenizer.json"))
+    with pytest.raises(ArgumentError, match=r"the tokenizer cannot split the texts: .*UNK"):
+        SentenceTransformer(folder).requests(["zzz"])
 
 
 def test_what_is_no_encoder() -> None:

@@ -158,6 +158,23 @@ def test_volumes_stay_folded_between_their_kernels() -> None:
     assert groups == [["conv2d", "add", "relu"], ["conv2d", "add", "add", "relu"]]
 
 
+@pytest.mark.parametrize("shape", [(4, 1, 1), (1, 1, 1, 1, 1)])
+def test_an_image_that_a_constant_makes_larger_is_put_together_before(
+    shape: tuple[int, ...],
+) -> None:
+    """It has more channels than its parts, or more axes."""
+    module = from_onnx(
+        parse(
+            f"(float[N, 3, H, W] x) => (y) <{numbers(3, 1, 2, 2)}, {numbers(*shape, name='s')}> "
+            "{ a = ConvTranspose<strides = [2, 2]>(x, w) y = Mul(a, s) }"
+        )
+    )
+    x = np.random.default_rng(0).random((2, 3, 4, 5), np.float32)
+    (want,) = evaluate_module(module, x=x)
+    (got,) = evaluate_module(Module({"main": lower(module.main)}), x=x)
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
 def test_columns_and_images_of_run_time_extents() -> None:
     model = parse(
         "(float[N, 12, L] x, int64[2] s, int64[2] k, float[N, C, 4, 6] z, int64[4] o) => (y, u) "

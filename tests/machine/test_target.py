@@ -165,7 +165,7 @@ exec(test_kernel_build.source(1), space)
 exe = bucketize.compile(bucketize.from_onnx(zoo.build("mlp"), bounds={"N": (1, 4)}))
 np.save(sys.argv[1] + "/y.npy", *exe.run(np.ones((3, 784), np.float32)))
 exe.save(sys.argv[1] + "/m.bkt")
-widest = max(map(int, re.findall(r"<(\\d+) x float>", space["kernel"](processor())[0])))
+widest = max(map(int, re.findall(r"<(\\d+) x float>", str(space["kernel"](processor())[0]))))
 print(host().name, host().lanes, widest <= host().lanes)
 """
 

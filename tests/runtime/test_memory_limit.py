@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from onnx_model import parse
 
 import bucketize
 from bucketize import ops, zoo
@@ -19,6 +20,7 @@ from bucketize.executable import Executable
 from bucketize.ir import Builder, Const, Module, Var
 from bucketize.link import memory
 from bucketize.link.memory import ARENAS, HUGE_PAGE, UNLENT, Arena, ArenaPool
+from bucketize.onnx import from_onnx
 from bucketize.runtime.gate import Gate
 from bucketize.runtime.serving import Serving
 from bucketize.types import Symbol, tensor
@@ -301,6 +303,25 @@ def test_what_was_replaced_is_let_go() -> None:
     exe.replace(mlp())
     exe.run(data(1))
     assert before() is None
+
+
+ONES = "(int64[2] s) => (y) { y = ConstantOfShape(s) }"
+
+
+def test_shapes_that_are_values_are_held_against_the_limit() -> None:
+    """Of what was run without it or within it, too."""
+    exe = bucketize.compile(from_onnx(parse(ONES)))
+    large = np.array([1000, 1000], np.int64)
+    assert exe.run(s=large)[0].size == large.prod()
+    for most in (1_000_000, None, 100_000_000):
+        exe.limit(most)
+        if most == 1_000_000:
+            with pytest.raises(
+                ShapeError, match=r"takes 4,000,000 bytes, a limit leaves 1,000,000"
+            ):
+                exe.run(s=large)
+        else:
+            assert exe.run(s=large)[0].size == large.prod()
 
 
 def test_limits_that_are_none_and_weights_that_pass_them() -> None:

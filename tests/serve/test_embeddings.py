@@ -16,7 +16,7 @@ from test_sentence_transformers import TEXTS, folder, model
 from test_server import Process
 
 import bucketize
-from bucketize.cli.served import _named
+from bucketize.cli.served import _models
 from bucketize.errors import ArgumentError
 from bucketize.integrations.sentence_transformers import SentenceTransformer
 from bucketize.serve.embeddings import LONGEST, EmbeddingRequest, written
@@ -89,6 +89,7 @@ def test_texts_are_answered_by_their_vectors(its: Process, folder: Path) -> None
     assert (status, b"nests too deep" in content) == (400, True)
     text = its.client.ask("/metrics")[2].decode()
     assert 'bucketize_requests_total{model="encoder",status="200",version="1"} 3.0' in text
+    assert 'bucketize_requests_total{model="encoder",status="400",version="1"} 8.0' in text
 
 
 def test_a_text_that_the_model_has_no_room_for_is_named(tmp_path: Path, folder: Path) -> None:
@@ -107,7 +108,7 @@ def test_a_text_that_the_model_has_no_room_for_is_named(tmp_path: Path, folder: 
 def test_a_vector_that_json_has_no_words_for_is_refused(folder: Path) -> None:
     encoder = SentenceTransformer(folder)
     results = [[np.full((1, 2, 6), np.nan, np.float32)]]
-    told = EmbeddingRequest.read(b'{"model": "m", "input": "a", "encoding_format": "base64"}', 9)
+    told = EmbeddingRequest.of({"model": "m", "input": "a", "encoding_format": "base64"}, 9)
     (row,) = json.loads(written(told, encoder, results, 2))["data"]
     assert np.isnan(np.frombuffer(base64.b64decode(row["embedding"]), "<f4")).all()
     with pytest.raises(ArgumentError, match="an embedding has NaN or infinit"):
@@ -119,8 +120,8 @@ def test_a_folder_is_called_as_it_is(tmp_path: Path) -> None:
     place = tmp_path / "small-v1.5"
     (place / "onnx").mkdir(parents=True)
     (place / "onnx" / "model.onnx").touch()
-    assert [*_named(f"{place}/")] == [("small-v1.5", "1", f"{place}/")]
-    assert [*_named("x:2=a/net-v1.5.bkt"), *_named("a/net-v1.5.bkt")] == [
+    assert [*_models(f"{place}/")] == [("small-v1.5", "1", f"{place}/")]
+    assert [*_models("x:2=a/net-v1.5.bkt"), *_models("a/net-v1.5.bkt")] == [
         ("x", "2", "a/net-v1.5.bkt"),
         ("net-v1.5", "1", "a/net-v1.5.bkt"),
     ]

@@ -97,6 +97,8 @@ def status_of(call: Callable[[], Any]) -> tuple[grpc.StatusCode, str]:
         ({"outputs": [{"name": "z"}]}, "INVALID_ARGUMENT", "the model has no output 'z'"),
         (told(X[:, :3], contents={"fp32_contents": [0] * 9}), "INVALID_ARGUMENT", "expected 4"),
         ({"raw_input_contents": [b"a", b"b"]}, "INVALID_ARGUMENT", "of 1 inputs, got 2"),
+        ({"model_name": "y" * 30_000}, "NOT_FOUND", f"no model {'y' * 200}"),
+        ({"model_name": "é" * 3_000}, "NOT_FOUND", f"no model {'é' * 200}"),
         ({"raw_input_contents": [bytes(MOST)]}, "RESOURCE_EXHAUSTED", f"vs. {MOST}"),
     ],
 )

@@ -22,6 +22,7 @@ import bucketize
 from bucketize import ops
 from bucketize.errors import ArgumentError
 from bucketize.ir import Builder, Module, Var
+from bucketize.serve import embeddings
 from bucketize.serve.embeddings import EmbeddingRequest
 from bucketize.serve.grpc import MESSAGES, asked_for, parsed
 from bucketize.serve.model import ServedModel
@@ -253,7 +254,7 @@ def test_whatever_a_request_holds_is_no_fault_of_ours() -> None:
         odd[dice.randrange(len(odd))] = dice.randrange(256)
         for reads in (
             lambda: read(infer, dice.choice([None, len(infer)]), types),  # noqa: B023
-            lambda: EmbeddingRequest.read(embed, 9),  # noqa: B023
+            lambda: EmbeddingRequest.of(embeddings.parsed(embed), 9),  # noqa: B023
             lambda: asked_for(parsed(type(request), bytes(odd)), types),  # noqa: B023
         ):
             try:

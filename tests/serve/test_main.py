@@ -118,6 +118,8 @@ def test_what_the_server_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     ("arguments", "message"),
     [
         (["--waiting", "0"], "expected a number from 1, got '0'"),
+        (["--port", "99999"], "expected 0 to 65535, got '99999'"),
+        (["--port", "-1"], "expected 0 to 65535, got '-1'"),
         ([], "the following arguments are required: [NAME=]PATH"),
     ],
 )

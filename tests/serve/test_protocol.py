@@ -107,6 +107,23 @@ def test_what_is_asked_for_is_answered_as_it_is_asked_for() -> None:
     assert answer[length:] == b"\1"
 
 
+def test_a_tensor_is_listed_or_behind_the_json() -> None:
+    told = json.dumps(body(parameters={"binary_data_size": 16})).encode()
+    with pytest.raises(ArgumentError, match="input 'x' has data and binary_data_size"):
+        read(told + bytes(16), len(told), TYPES)
+
+
+def test_an_output_says_for_itself_whether_it_is_bytes() -> None:
+    """As Triton has it; one that is asked for twice is answered once."""
+    outputs = [{"name": "a", "parameters": {"binary_data": False}}, {"name": "b"}, {"name": "a"}]
+    more = {"outputs": outputs, "parameters": {"binary_data_output": True}}
+    asked = read(json.dumps({**body(), **more}).encode(), None, TYPES)
+    answer, length = written("m", "1", asked, {"a": np.array([1]), "b": np.array([True])})
+    told = json.loads(answer[:length])["outputs"]
+    assert [(o["name"], o.get("data")) for o in told] == [("a", [1]), ("b", None)]
+    assert answer[length:] == b"\1"
+
+
 @pytest.mark.parametrize(
     ("text", "length", "message"),
     [
@@ -131,6 +148,10 @@ def test_what_is_asked_for_is_answered_as_it_is_asked_for() -> None:
         (body(datatype="INT64", data=[1.7, 2, 3, 4]), None, "its elements are fractions"),
         (body(datatype="BOOL", data=["no", "", "", ""]), None, "its elements are texts"),
         (body(datatype="UINT8", data=[1, 2, 3, 256]), None, r"numbers are in \[0, 255\]"),
+        (body(data=[True, 2.5, 3, 4]), None, "its elements are truth values and others"),
+        (body(datatype="INT64", data=[[True, 2], [3, 4]]), None, "truth values and others"),
+        (body(data=[1e300, 2, 3, 4]), None, "a number is beyond float32"),
+        (body(datatype="FP16", data=[7e4, 2, 3, 4]), None, "a number is beyond float16"),
         (body(data=None), None, r"expected 16 bytes of \[2, 2\], got 0"),
         (body(shape=[1 << 40, 1 << 40], data=None), None, r"expected \d+ bytes of .*, got 0"),
         (body(parameters={"binary_data_size": 9}), None, "its 9 bytes are not in the body"),

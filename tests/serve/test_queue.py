@@ -17,7 +17,7 @@ from test_server import WAIT_S, X, mlp, wait_until
 
 from bucketize.errors import ShapeError
 from bucketize.serve.model import ServedModel
-from bucketize.serve.queue import Queue
+from bucketize.serve.queue import Party, Queue, Waiting
 from bucketize.serve.refusal import BusyError
 from bucketize.serve.server import Server
 from bucketize.traffic.value import Traffic
@@ -163,6 +163,65 @@ def test_a_lone_request_is_taken_however_large() -> None:
     assert ask(queue, model, 1000).result(WAIT_S)[0].size == 1000
     assert queue.line(model).element_s < 1
     queue.close()
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_who_finds_nobody_before_it_is_answered_however_late(count: int) -> None:
+    """All that it asks for at once; others are refused, and told to wait for a moment at least."""
+    slow = Slow()
+    slow.may_end.set()
+    model = served(slow)
+    queue = Queue(1, 100, latency_s=1e-9)
+    for _ in range(3):
+        answers = queue.submit(model, [feed()] * count)
+        assert all(answer.result(WAIT_S) for answer in answers)
+    slow.may_end.clear()
+    before = len(slow.calls)
+    first = queue.submit(model, [feed()] * count)
+    wait_until(lambda: len(slow.calls) > before)
+    late = ask(queue, model, 0) if count == 1 else None
+    slow.may_end.set()
+    assert all(answer.result(WAIT_S) for answer in first)
+    if late is not None:
+        with pytest.raises(BusyError, match=r"^late: it waited") as e:
+            late.result(WAIT_S)
+        assert e.value.retry_s >= 0.001
+    queue.close()
+
+
+def test_what_a_client_asks_for_at_once_is_answered_if_a_part_is() -> None:
+    slow = Slow()
+    model = served(slow)
+    queue = Queue(1, 100, latency_s=10_000.0)
+    first = begun(queue, slow, model)
+    answers = queue.submit(model, [feed()] * 2)
+    jobs = queue.line(model).jobs
+    jobs[1] = replace(jobs[1], came=jobs[1].came - 10_001)
+    slow.may_end.set()
+    assert all(answer.result(WAIT_S) for answer in (first, *answers))
+    queue.close()
+
+
+def test_late_requests_of_one_client_share_calls() -> None:
+    slow = Slow()
+    slow.may_end.set()
+    model = served(slow)
+    queue = Queue(1, 100, latency_s=12_500.0)
+    line = queue.line(model)
+    line.element_s = 1_000.0
+    party = [replace(job, came=job.came - 20_000) for job in waiting(12)]
+    with queue._changed:
+        line.jobs.extend(party)
+        line.elements += len(party)
+        queue._changed.notify()
+    assert all(job.answer.result(WAIT_S) for job in party)
+    assert slow.calls[0] == 5  # half of what is aimed at, 10,000 s
+    queue.close()
+
+
+def waiting(count: int) -> list[Waiting]:
+    """Requests of a client that found nobody before it."""
+    return [Waiting(feed(), 1, time.monotonic(), Party(True)) for _ in range(count)]
 
 
 def test_errors_are_of_those_who_made_them() -> None:

@@ -32,7 +32,7 @@ from bucketize.loader import identity
 from bucketize.serve import __main__ as own
 from bucketize.serve.drift import DriftAlarm
 from bucketize.serve.listen import _Web, address, listening
-from bucketize.serve.model import ServedModel
+from bucketize.serve.model import ServedModel, named
 from bucketize.serve.queue import Queue
 from bucketize.serve.server import OWN_THREAD, Server, attend, renew, watch
 from bucketize.types import Symbol, tensor
@@ -187,6 +187,8 @@ def test_clients_at_once_get_their_own_answers(client: Client) -> None:
     ("path", "body", "status", "message"),
     [
         ("/v2/models/nope", None, 404, "no model nope; there are net, other"),
+        ("/v2/nothing", None, 404, "GET /v2/nothing: Not Found"),
+        ("/v2/models/net/infer", None, 405, "GET /v2/models/net/infer: Method Not Allowed"),
         ("/v2/models/net/versions/9", None, 404, "no model net, version 9"),
         ("/v2/models/net/infer", b"{", 400, "no request of the protocol"),
         ("/v2/models/net/infer", b"x" * 100_001, 413, "a body has at most 100000 bytes"),
@@ -217,6 +219,11 @@ def test_what_is_wrong_is_told_and_others_are_served(
     assert (got, message in json.loads(content)["error"]) == (status, True), content
     assert "in request" not in content.decode()
     np.testing.assert_array_equal(client.infer(X), X)
+
+
+def test_a_body_is_not_unpacked(client: Client) -> None:
+    status, _, content = client.ask("/v2/models/net/infer", b"x", content_encoding="gzip")
+    assert (status, b"Content-Encoding gzip is not taken" in content) == (400, True)
 
 
 def test_metrics_count_what_was_asked(client: Client) -> None:
@@ -266,6 +273,9 @@ def test_what_cannot_be_served_is_told_at_the_start(
     monkeypatch.chdir(folder)
     twice = "two models are called net, version 1: give names, as in NAME=net.bkt or NAME:2=net.bkt"
     bucketize.Traffic(("S",), np.array([[1]]), np.array([1])).write(tmp_path / "plan.csv")
+    bucketize.Traffic(("N",), np.array([[99]]), np.array([1])).write(tmp_path / "far.csv")
+    (tmp_path / "zero" / "net" / "0").mkdir(parents=True)
+    shutil.copy("net.bkt", tmp_path / "zero" / "net" / "0" / "model.bkt")
     for arguments, message in (
         (["net.bkt", "net.bkt"], twice),
         (["none.onnx"], "none.onnx"),
@@ -275,6 +285,12 @@ def test_what_cannot_be_served_is_told_at_the_start(
         ([f"net={tmp_path}"], "a folder of models has names of its own"),
         (["net.bkt", "--planned", "a=b.csv"], "--planned: no model a; there are net"),
         (["net.bkt", "--planned", f"{tmp_path}/plan.csv"], "no symbol of net named 'S'"),
+        (["net.bkt", "--planned", f"{tmp_path}/far.csv"], "net: N=99 is out of its bounds [1, 64]"),
+        (["net.bkt", "--traffic", "net.bkt/x"], "cannot write to net.bkt/x: Not a directory"),
+        (["..=net.bkt"], "no model can be called '..': expected signs that can be printed"),
+        (["a\nb=net.bkt"], r"no model can be called 'a\nb': expected signs that can be printed"),
+        (["net:2=net.bkt", "net:02=net.bkt"], "two models are called net, version 2"),
+        ([str(tmp_path / "zero")], "a version is a number from 1"),
         (["net.bkt", "--tokenizer", "t.json"], "there is no t.json: give a tokenizer"),
     ):
         done = run("serve", *arguments)
@@ -283,11 +299,16 @@ def test_what_cannot_be_served_is_told_at_the_start(
 
 
 def test_a_port_that_others_have_is_told(run: Any, folder: Path) -> None:
+    program = str(folder / "net.bkt")
     with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        told = run("serve", str(folder / "net.bkt"), "--port", "0", "--grpc-port", str(port))
+        port = str(other.getsockname()[1])
+        for ports in (("--port", "0", "--grpc-port", port), ("--port", port)):
+            told = run("serve", program, *ports)
+            assert told.exit_code == 2
+            assert f"cannot listen at 127.0.0.1:{port}: Address already in use" in told.stderr
+    told = run("serve", program, "--port", port, "--grpc-port", port)
     assert told.exit_code == 2
-    assert f"cannot listen at 127.0.0.1:{port}: Address already in use" in told.stderr
+    assert f"HTTP and gRPC need ports of their own, both have {port}" in told.stderr
     assert address("::1", 8000) == "[::1]:8000"
 
 
@@ -558,6 +579,56 @@ def test_a_signal_ends_readiness() -> None:
     assert web.should_exit
     assert not server.is_ready()
     server.queue.close()
+
+
+def test_sizes_of_each_version_have_a_file_and_one_that_is_lost_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = {("net", "1"): 1, ("net", "2"): 2, ("net-2", "1"): 3, ("other", "1"): 4}
+    queue = Queue(1, 9)
+    models = [ServedModel(*key, mlp()) for key in names]
+    server = Server(models, queue, traffic=tmp_path)
+    for model, size in zip(models, names.values(), strict=True):
+        model.executable.run(np.zeros((size, 4), np.float32))
+    (tmp_path / "other.csv").mkdir()
+    with served_here(server):
+        pass
+    for (name, version), size in names.items():
+        file = f"{name}/{version}.csv" if name == "net" else f"{name}.csv"
+        if name != "other":
+            assert bucketize.Traffic.read(tmp_path / file).histogram("N") == {size: 1}
+    (line,) = caplog.messages
+    assert line.startswith("the sizes of other are lost: ")
+
+
+def test_a_file_that_is_gone_is_told_once(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = Path(shutil.copy(folder / "net.bkt", tmp_path))
+    model = ServedModel("net", "1", bucketize.load(path), path)
+    before = model.executable.image
+    path.unlink()
+    for _ in range(2):
+        renew(model)
+    (line,) = caplog.messages
+    assert line.endswith("net.bkt is gone: what was in it is served until it is there again")
+    shutil.copy(folder / "net.bkt", tmp_path)
+    renew(model)
+    assert model.executable.image is not before
+
+
+def test_a_path_may_have_the_sign_that_names_end_with(folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "lr=0.1"
+    place.mkdir()
+    path = shutil.copy(folder / "net.bkt", place)
+    assert named(str(path)) == ("", str(path))
+    assert named(f"a={path}") == ("a", str(path))
+    with Process(tmp_path, str(path), f"a b={path}") as its:
+        assert its.client.infer(X).shape == X.shape
+        assert its.process.stdout is not None
+        assert its.process.stdout.readline().endswith("/v2/models/net/infer\n")
+        assert its.client.infer(X, "a%20b").shape == X.shape
+        assert its.end() == ""
 
 
 def test_what_replaces_a_model_that_shall_be_warm_is(folder: Path) -> None:

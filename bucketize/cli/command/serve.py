@@ -103,17 +103,17 @@ def serve(
     rpc_port = options["grpc_port"]
     try:
         from bucketize.machine.target import cores
-        from bucketize.serve.listen import check_free, run
+        from bucketize.serve.listen import check_ports, run
         from bucketize.serve.queue import Queue, seconds
-        from bucketize.serve.server import Server
+        from bucketize.serve.server import Server, check_writable
 
         if rpc_port is not None:
             import bucketize.serve.grpc  # noqa: F401  # what is missing is told first
     except ModuleNotFoundError as e:
         raise BucketizeError(f"the server needs {e.name}: {HOW}") from e
 
-    if rpc_port is not None:
-        check_free(host, rpc_port)
+    check_ports(host, port, rpc_port)
+    check_writable(options["traffic"])
     queue = Queue(options["cores"] or cores(), options["waiting"], seconds(options["latency"]))
     served = served_models(models, bounds, options)
     how = options["body_bytes"], options["traffic"]
