@@ -74,6 +74,11 @@ class Counts:
         )
 
 
+def _ends(params: Iterable[Var]) -> dict[str, tuple[int, int | None]]:
+    """By symbol what its sizes are multiples of, and the largest."""
+    return {s.name: (s.step, s.hi) for p in params for s in p.type.symbols()}
+
+
 def _signature(params: Iterable[Var]) -> list[str]:
     """Names, dtypes and dims of inputs, whatever their bounds."""
     return [f"{p.name}: {p.type}" for p in params]
@@ -109,7 +114,7 @@ class Executable:
         """
         self.module = module
         self._params = image.program.routines.params("main")
-        ends = {s.name: (s.step, s.hi) for p in self._params for s in p.type.symbols()}
+        ends = _ends(self._params)
         self._counter = TrafficCounter(tuple(ends), ends)
         self._serving, self._changing = Serving(image, self._counter), ThreadLock()
         self._sharing: tuple[Serving, Many] | None = None
@@ -584,6 +589,7 @@ class Executable:
             self._serving = self._serving.renewed(new.image)
             self._sharing = self._warm_up = None  # they have what was served, weights and all
             self._params, self.module, self._seconds = new._params, new.module, new._seconds
+            self._counter.widen(_ends(new._params))
 
     def save(self, path: str | Path) -> None:
         """Write a file that `bucketize.load` runs without model, log, compiler or cache.
@@ -663,6 +669,7 @@ class Executable:
             The traffic.
 
         Raises:
+            ArgumentError: no traffic.
             UnknownNameError: the model has not such a symbol.
 
         """

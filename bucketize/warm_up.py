@@ -10,7 +10,7 @@ from bucketize.errors import ArgumentError, BucketizeError, ShapeError, TypeRelE
 from bucketize.ir import Var
 from bucketize.op import Value
 from bucketize.program.program import Program, Routine
-from bucketize.traffic.value import Traffic
+from bucketize.traffic.value import Traffic, check_traffic
 from bucketize.types import OptionalType, SequenceType, Symbol, Type, evaluate
 
 MOST_TIMES = 512  # of the least size: no window of a usual model is wider
@@ -22,8 +22,8 @@ def in_order(program: Program, traffic: Traffic | None, seconds: float) -> list[
     Without a traffic they come in the order of the program; `main`, where there are none. Raises
     ArgumentError for what is no traffic, or no number of seconds.
     """
-    if not isinstance(traffic, Traffic | None):
-        raise ArgumentError(f"traffic: expected a bucketize.Traffic, got {traffic!r}")
+    if traffic is not None:
+        check_traffic(traffic)
     if not isinstance(seconds, int | float) or not seconds >= 0:
         raise ArgumentError(f"seconds: expected a number from 0, got {seconds!r}")
     clones = program.clones

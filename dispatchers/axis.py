@@ -15,6 +15,9 @@ Answer: TypeAlias = Intervals | list[Profile] | list[dict[str, Interval]]
 Dispatcher: TypeAlias = Callable[[Mapping[str, Shape]], Answer]
 
 
+MOST = 1 << 20  # buckets of an axis that a rule makes: some seconds, and 100 MB
+
+
 class RuleDispatcher:
     """A dispatcher made of one rule, whose keyword-only parameters are its options.
 

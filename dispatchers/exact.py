@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dispatchers.axis import AxisDispatcher, demand
+from dispatchers.axis import MOST, AxisDispatcher, demand
 
 
 @AxisDispatcher
@@ -26,4 +26,6 @@ def exact_dispatcher(lo: int, hi: int | None, *, sizes: Iterable[int] | None = N
     if sizes is not None:
         return [cut for size in sizes for cut in (size, size + 1)]
     demand(hi is not None, "exact_dispatcher needs sizes=... where an axis has no bound", hi)
-    return list(range(lo, (hi or lo) + 1))
+    last = hi or lo
+    demand(last - lo < MOST, f"exact_dispatcher makes at most {MOST:,} buckets of an axis", hi)
+    return list(range(lo, last + 1))

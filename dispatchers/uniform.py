@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dispatchers.axis import AxisDispatcher, demand
+from dispatchers.axis import MOST, AxisDispatcher, demand
 
 
 @AxisDispatcher
@@ -34,7 +34,8 @@ def uniform_dispatcher(
     demand(step is None or step >= 1, "uniform_dispatcher: step must be at least 1", step)
     demand(count is None or count >= 1, "uniform_dispatcher: count must be at least 1", count)
     end = (high or hi or 256) + 1
+    parts = min(count or 8, end - lo) if step is None else (end - lo) // step
+    demand(parts < MOST, f"uniform_dispatcher makes at most {MOST:,} buckets of an axis", parts)
     if step is not None:
         return [*range(lo, end, step), end]
-    parts = count or 8
     return [lo + k * (end - lo) // parts for k in range(parts + 1)]

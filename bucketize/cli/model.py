@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -163,12 +165,16 @@ def load_inputs(files: Iterable[tuple[str, Path]]) -> Arrays:
     return {name: load_array(path) for name, path in files}
 
 
+DAMAGED = ValueError, EOFError, MemoryError, TokenError, zlib.error
+"""As numpy tells that a file holds no arrays."""
+
+
 def load_array(path: Path) -> NDArray[Any]:
     """The array of a .npy file, which may hold no code."""
     with path.open("rb") as file:
         try:
             array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-        except (ValueError, EOFError, MemoryError) as e:
+        except DAMAGED as e:
             raise ShapeError(f"{path} holds no array in .npy format: {e}") from e
     return array
 

@@ -112,6 +112,8 @@ def appendable(_ctx: click.Context, _param: click.Parameter, path: Path) -> Path
     """The path of a log to add to; its directories are made with it, as far as they are missing."""
     directory = next(parent for parent in path.absolute().parents if parent.exists())
     check_writable(path if directory == path.absolute().parent else directory / path.name)
+    if not takes_files(directory):
+        raise click.BadParameter(f"{directory} is not writable: locks stand beside a log")
     return path
 
 

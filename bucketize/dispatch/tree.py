@@ -152,12 +152,14 @@ def _decided(
         return leaves, partial(_emit_tree, leaves, trees, ())
     leaves = _Leaves(simplify(fn), policy, fallback, {}, Legality(None))
     if all(isinstance(a, Profile) for a in answer):
-        return leaves, partial(_emit_decision, leaves, chain_of(fn, cast("list[Profile]", answer)))
-    buckets = buckets_of(fn, cast("list[Bucket]", answer))
-    check_count(len(buckets), limit)
-    symbols = [leaves.symbols[name] for name in buckets[0]]
-    region = {s: (s.lo, None if s.hi is None else s.hi + 1) for s in symbols}
-    return leaves, partial(_emit_decision, leaves, decided(region, buckets))
+        leaves.decision = chain_of(fn, cast("list[Profile]", answer))
+    else:
+        buckets = buckets_of(fn, cast("list[Bucket]", answer))
+        check_count(len(buckets), limit)
+        symbols = [leaves.symbols[name] for name in buckets[0]]
+        region = {s: (s.lo, None if s.hi is None else s.hi + 1) for s in symbols}
+        leaves.decision = decided(region, buckets)
+    return leaves, partial(_emit_decision, leaves, leaves.decision)
 
 
 def is_dispatched(fn: Function, mod: Module) -> bool:
@@ -229,6 +231,8 @@ class _Leaves:
     fallback: bool
     intervals: dict[Symbol, list[Interval]]
     legality: Legality
+    decision: Decision = None
+    """What leads to the clones, where no intervals of each symbol do."""
     functions: dict[str, Function | Recipe] = field(default_factory=dict)
     paddings: dict[frozenset[str], Padding] = field(default_factory=dict)
     """By the symbols that are padded."""
@@ -306,7 +310,8 @@ class _Leaves:
     def shown(self) -> str:
         """The buckets, for whom none serves."""
         if not self.intervals:
-            return ", ".join(self.functions)
+            names = (clone_name(self.fn.name, clone) for clone in _decided_on(self.decision))
+            return ", ".join(dict.fromkeys(names))
         rows = self.intervals.items()
         return "; ".join(f"{s.name}={', '.join(map(show_interval, i))}" for s, i in rows)
 
@@ -375,6 +380,18 @@ def _block(emit: Emit) -> Function:
     inner = Builder()
     results = emit(inner)
     return inner.function("", (), results)
+
+
+def _decided_on(decision: Decision) -> Iterator[Clone]:
+    """The clones that a decision leads to."""
+    if isinstance(decision, Below):
+        for side in (decision.then, decision.orelse):
+            yield from _decided_on(side)
+    elif isinstance(decision, Within):
+        yield decision.clone
+        yield from _decided_on(decision.orelse)
+    elif decision is not None:
+        yield decision
 
 
 def _emit_decision(leaves: _Leaves, decision: Decision, out: Builder) -> tuple[Atom, ...]:

@@ -181,6 +181,7 @@ def _untimed(cells: tuple[str, float | None]) -> str:
 
 POSITIVE = _expected("expected a number above 0", lambda x: 0 < x < math.inf)
 AMOUNT = _expected("expected a number from 0 on", lambda x: 0 <= x < math.inf)
+COUNT = _expected("expected a number from 0 on, of 64 bits", lambda x: 0 <= x < 2**63)
 FINITE = _expected("expected a finite number", math.isfinite)
 INTEGER = _expected("more than 64 bits hold", lambda x: -(2**63) <= x < 2**63)
 ROWS = _expected("expected rows such as 1f00c0ffee00:3..5,9", lambda s: not s or CITED.fullmatch(s))
@@ -193,12 +194,10 @@ CHECKS: Mapping[str, Check] = {
     "shape": _expected("expected sizes such as 128x768,768x768", _are_sizes),
     "schedule": _expected("expected a JSON object of integers and words", _is_schedule),
     "timestamp": _expected("expected a time such as 2026-01-31T12:00:00+00:00", moment),
-    "flops": AMOUNT,
-    "bytes": AMOUNT,
-    "graph_bytes": AMOUNT,
+    **dict.fromkeys(("flops", "bytes", "graph_bytes", "packed_bytes"), COUNT),
     **dict.fromkeys(("latency_q1_s", "latency_q3_s", "baseline_q1_s", "baseline_q3_s"), POSITIVE),
     "expected_ratio": POSITIVE,
-    **dict.fromkeys(("expected_gain", "load", "packed_bytes"), AMOUNT),
+    **dict.fromkeys(("expected_gain", "load"), AMOUNT),
     **dict.fromkeys(("rests_on", "replaces"), ROWS),
     "left_s": FINITE,
     **dict.fromkeys(

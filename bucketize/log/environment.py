@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 
@@ -27,7 +27,8 @@ class Environment:
     target_features: str  # a hash: the list itself has a hundred names
     host_cpu: str
     host_cores: int
-    speed: str = ""  # as it was measured: "ghz=2.98 fma=1.82 ..."
+    speed: str = field(default="", compare=False)
+    """As it was measured: "ghz=2.98 fma=1.82 ..."; of two machines of a kind never the same."""
 
 
 VERSIONS = ("bucketize_version", "numba_version", "llvmlite_version")  # that write machine code

@@ -6,6 +6,7 @@ takes, so several processes may share a log; whoever reads needs no lock.
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections import Counter
@@ -324,7 +325,7 @@ def _check_torn_header(header: bytes, path: Path) -> None:
 
 
 def _checked_columns(header: bytes, path: Path) -> tuple[str, ...]:
-    columns = tuple(split(header))
+    columns = tuple(split(header.removeprefix(codecs.BOM_UTF8)))
     if not set(COLUMNS).intersection(columns):
         raise _no_log(path, header)
     missing = [name for name in COLUMNS if name not in columns and name not in ADDED]

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from bucketize.dispatch.bucket import fallback_name
 from bucketize.dispatch.tree import is_dispatched
 from bucketize.errors import ArgumentError, DispatchError
 from bucketize.ir import Module, check_module
-from bucketize.partition.merge import BUDGET, choice_of, clones_of, origin_of
+from bucketize.partition.merge import BUDGET, check_served, choice_of, clones_of, origin_of
 from bucketize.partition.partition import Question
 from bucketize.partition.value import Frontier, Partition
 from bucketize.table import several
 from bucketize.traffic.drift import ALPHA, SizeChange, changes
-from bucketize.traffic.value import Traffic
+from bucketize.traffic.value import Traffic, check_traffic
 
 LOSS = 0.03
 
@@ -95,11 +96,13 @@ def drift(  # noqa: PLR0913  options by name
         CompileError: as `partition`.
         DispatchError: the function is not dispatched, or its clones are padded.
         LogError: as `partition`.
-        ShapeError: as `partition`.
+        ShapeError: as `partition`; a request that no clone serves, where there is no fallback.
         UnknownNameError: there is no such function, objective, symbol or target.
 
     """
     check_module(mod)
+    for its in (planned, traffic):
+        check_traffic(its)
     if not (isinstance(loss, int | float) and loss >= 0):
         raise ArgumentError(f"loss: expected a share from 0, got {loss!r}")
     if not is_dispatched(mod.function(function), mod):
@@ -111,6 +114,8 @@ def drift(  # noqa: PLR0913  options by name
         whole, function, requests, objective, log=log, target=target, threads=threads
     )
     buckets = [clone.bucket for clone in clones.values()]
+    if fallback_name(function) not in mod.functions:
+        check_served(question, buckets)
     now = question.frontier(choice_of(question, buckets))
     best = question.answer(min(len(buckets), BUDGET), 0.0)
     return Drift(tuple(changes(planned.without_times(), requests)), now, best, loss)

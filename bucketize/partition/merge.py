@@ -17,7 +17,7 @@ from bucketize.partition.expectation import held
 from bucketize.partition.grid import Choice, narrow
 from bucketize.partition.partition import WORTH, Question
 from bucketize.partition.value import Frontier, Partition
-from bucketize.traffic.value import Traffic
+from bucketize.traffic.value import Traffic, check_traffic
 from bucketize.types import Interval, Symbol
 
 Buckets: TypeAlias = Sequence[Mapping[str, Interval]]
@@ -95,6 +95,7 @@ def merge(  # noqa: PLR0913  options by name
     buckets = [clone.bucket for clone in clones.values()]
     ends = {s.name: _within(s, buckets) for s in origin.symbols().values() if s.name in buckets[0]}
     if traffic is not None:
+        check_traffic(traffic)
         _check_served(traffic, ends)
     alone = Module({function: specialise(origin, dict(ends), function)})
     question = Question.of(
@@ -123,7 +124,7 @@ def origin_of(clones: Iterable[Clone], function: str) -> Function:
     """What they were made of."""
     first, *others = clones
     if any(c.policy != "exact" for c in (first, *others)):
-        raise DispatchError(f"clones of {function} are padded: merge joins those that are exact")
+        raise DispatchError(f"clones of {function} are padded: those that are exact are looked at")
     if first.origin is None or any(c.origin is not first.origin for c in others):
         raise DispatchError(f"of clones of {function} it is not told what they were made of")
     return first.origin
@@ -153,6 +154,16 @@ def _starts(symbol: Symbol, buckets: Buckets) -> list[int]:
     ends = {end for b in buckets for end in b[symbol.name] if end is not None}
     top = np.inf if symbol.hi is None else symbol.hi
     return [symbol.lo, *sorted(end for end in ends if symbol.lo < end <= top)]
+
+
+def check_served(question: Question, buckets: Buckets) -> None:
+    """Raise ShapeError of a request that no bucket holds."""
+    symbols, points = question.symbols, question.sample.points
+    boxes = [tuple(narrow(s, b.get(s.name, (s.lo, None))) for s in symbols) for b in buckets]
+    served = held(boxes, points).any(axis=0)
+    if not served.all():
+        sizes = ", ".join(f"{s}={n}" for s, n in points[int(served.argmin())].items())
+        raise ShapeError(f"traffic: no clone serves {sizes}, and there is no fallback")
 
 
 def choice_of(question: Question, buckets: Buckets) -> Choice:

@@ -52,7 +52,7 @@ from bucketize.partition.grid import (
 )
 from bucketize.partition.value import Frontier, Partition
 from bucketize.runtime.thread_pool import MOST_THREADS, check_threads
-from bucketize.traffic.value import Traffic
+from bucketize.traffic.value import Traffic, check_traffic
 from bucketize.types import Assumption, Sizes, Symbol
 
 WORTH = 0.01
@@ -164,6 +164,8 @@ class Question:
     ) -> Question:
         """Ask about a function and its traffic; errors are those of `partition`."""
         check_threads(threads, None if target is None else MOST_THREADS)
+        if traffic is not None:
+            check_traffic(traffic)
         if objective not in OBJECTIVES:
             raise unknown_name("objective", objective, OBJECTIVES)
         fn = name_dims(mod.function(function))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -50,7 +51,7 @@ def cheapest(
     Args:
         costs: of each of `all_cells`, in their order.
         steps: of each axis.
-        budget: the most cells.
+        budget: the most cells; no more than the grid has are told.
         join: what the costs of two parts come to together: they add up, or the greater one counts.
 
     """
@@ -71,6 +72,7 @@ def _cheapest(
     costs: Sequence[float] | Floats, steps: Sequence[int], budget: int, join: Join
 ) -> list[Cover]:
     """The partitions of a grid whose axes have several steps each."""
+    budget = min(budget, math.prod(steps))
     best = [_table(costs, steps)]
     for count in range(2, budget + 1):
         least = best[-1]

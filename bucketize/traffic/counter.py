@@ -7,6 +7,7 @@ somebody asks.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from bucketize.traffic.value import Traffic
 
 MOST_SIZES = 65_536
+ENDLESS = np.iinfo(np.int64).max
 """Sizes, each once for each bin of time, that a counter tells apart; beyond, bins are made wider,
 and where one is left sizes are rounded up, coarser and coarser."""
 LATEST = 1 / 16
@@ -119,13 +121,18 @@ class TrafficCounter:
 
         """
         self.symbols = symbols
-        each = [(ends or {}).get(symbol, (1, None)) for symbol in symbols]
-        self._units = np.array([unit for unit, _ in each], np.int64)
-        endless = np.iinfo(np.int64).max
-        self._most = np.array([endless if most is None else most for _, most in each], np.int64)
+        self._units, self._most = np.zeros((2, len(symbols)), np.int64)
+        self.widen(ends or {})
         self._tallies: list[tuple[weakref.ref[object], Tally]] = []
         self.begin_anew()
         begins_anew(self)
+
+    def widen(self, ends: Mapping[str, tuple[int, int | None]]) -> None:
+        """Count sizes of these ends, too."""
+        for i, symbol in enumerate(self.symbols):
+            unit, most = ends.get(symbol, (1, None))
+            self._units[i] = math.gcd(self._units[i], unit)
+            self._most[i] = max(self._most[i], ENDLESS if most is None else most)
 
     def begin_anew(self) -> None:
         """Count from nothing: in a child of a fork what the parent counted is the parent's."""
@@ -216,8 +223,9 @@ class TrafficCounter:
     def as_counted(self, traffic: Traffic) -> Traffic:
         """A traffic of some of the symbols with its sizes rounded, as those counted are by now.
 
-        Raises UnknownNameError for another symbol.
+        Raises ArgumentError for no traffic, UnknownNameError for another symbol.
         """
+        rest("bucketize.traffic.value").check_traffic(traffic)
         for symbol in traffic.symbols:
             if symbol not in self.symbols:
                 raise unknown_name("symbol", symbol, self.symbols)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bucketize.errors import TrafficError, unknown_name
+from bucketize.errors import ArgumentError, TrafficError, unknown_name
 from bucketize.traffic.file import LARGEST, REQUESTS, TIME, TableColumn, read_columns, write_columns
 from bucketize.traffic.rows import Integers, grouped
 
@@ -356,6 +356,12 @@ class Traffic:
         for name in names.keys() - set(self.symbols):
             raise unknown_name("symbol", name, self.symbols)
         return replace(self, symbols=tuple(names.get(s, s) for s in self.symbols))
+
+
+def check_traffic(value: object) -> None:
+    """Raise ArgumentError for what is no traffic."""
+    if not isinstance(value, Traffic):
+        raise ArgumentError(f"traffic: expected a bucketize.Traffic, got {value!r}")
 
 
 def _listed(array: NDArray[Any] | None) -> Any:

@@ -21,6 +21,7 @@ from bucketize.measure.cluster import Cluster, GoneError, Site
 from bucketize.measure.runner import LocalRunner, Worker
 from bucketize.progress import shown
 from bucketize.table import several
+from bucketize.traffic.value import check_traffic
 from bucketize.tune.options import Options
 from bucketize.tune.progress import tuning_bar
 from bucketize.tune.refine import teach
@@ -126,6 +127,8 @@ def opened(mod: Modules, options: Options) -> Iterator[TuningSession]:
     for each in mods:
         check_module(each)
         _check_inputs(each)
+    if options.traffic is not None:
+        check_traffic(options.traffic)
     calibrated()
     with ExitStack() as stack:
         site = _site(options, stack)

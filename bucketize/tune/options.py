@@ -50,10 +50,17 @@ class Options:
             raise TuneError(f"{wanted}, got {seconds!r}")
         if not (_is_number(until) and 0 <= until < 1):
             raise TuneError(f"until: expected a share of the latency, from 0 to 1, got {until!r}")
+        if not _is_integer(self.seed):
+            raise TuneError(f"seed: expected a whole number of 64 bits, got {self.seed!r}")
         if self.traffic is not None and self.sizes != "bounds":
             raise TuneError("sizes and traffic both say where schedules are judged: give one")
         if self.client is not None and self.measurer is not None:
             raise TuneError("give a measurer or a client, not both: Cluster(client) is a measurer")
+
+
+def _is_integer(value: object) -> bool:
+    """Whether a column of a log holds it."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63
 
 
 def _is_number(value: object) -> bool:

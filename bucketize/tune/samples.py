@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
@@ -62,16 +62,23 @@ def records(trials: Iterable[Trial]) -> list[Record]:
     products: dict[tuple[object, ...], Record] = {}
     lanes: dict[str, int] = {}
     for key, t in latest.items():
-        if t.latency_median_s and t.baseline_s and is_product(t):
+        schedule = json.loads(t.schedule)
+        if t.latency_median_s and t.baseline_s and is_product(t) and _is_tiling(schedule):
             if key[:6] not in products:
                 products[key[:6]] = Record(t.host_cpu, product_of(t))
             record = products[key[:6]]
-            record.schedules.append(json.loads(t.schedule))
+            record.schedules.append(schedule)
             record.logs.append(math.log(t.latency_median_s / t.baseline_s))
             record.baselines.append(t.baseline_s)
-            width = Tiling.of(record.schedules[-1]).nr
+            width = Tiling.of(schedule).nr
             lanes[t.host_cpu] = math.gcd(lanes.get(t.host_cpu, 0), width)
     return [replace(record, lanes=lanes[record.host]) for record in products.values()]
+
+
+def _is_tiling(schedule: Mapping[str, object]) -> bool:
+    """Whether a schedule is one of products: those of other machines are not checked before."""
+    knobs = [schedule.get("mr"), schedule.get("nr"), schedule.get("kc", 1)]
+    return all(isinstance(knob, int) for knob in knobs) and min(knobs[:2]) > 0 <= knobs[2]  # type: ignore[type-var, operator]
 
 
 def is_product(trial: Trial) -> bool:

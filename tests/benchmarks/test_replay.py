@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -181,6 +182,17 @@ def test_products_between_more_weights_are_others() -> None:
     found = records([*cold, *warm])
     assert len(found) == 2 * len(records(cold))
     assert {r.product.cold_bytes for r in found} == {0, 18 * 2 * 4 * 768 * 3072}
+
+
+@pytest.mark.parametrize(
+    "knobs", [{"mr": 6}, {"mr": 0, "nr": 16}, {"mr": "a", "nr": 16}, {"kc": "b"}]
+)
+def test_schedules_of_others_that_are_none_are_no_records(knobs: dict[str, Any]) -> None:
+    cold = list(replay.rows(replay.LOGS / f"{TARGET.name}-cold.csv"))
+    schedule = json.loads(cold[0].schedule)
+    odd = knobs if "mr" in knobs else {**schedule, **knobs}
+    other = replace(cold[0], schedule=json.dumps(odd), schedule_hash="other")
+    assert [r.schedules for r in records([*cold, other])] == [r.schedules for r in records(cold)]
 
 
 # --- what is no product --------------------------------------------------------------------------

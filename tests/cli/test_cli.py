@@ -151,6 +151,7 @@ def test_dispatchers_are_listed(run: Run) -> None:
         (["compile", "-o", "full/net.bkt"], "full is not writable"),
         (["compile", "-o", "/proc/net.bkt"], "/proc is not writable"),
         (["tune", "--log", "/proc/t.csv"], "/proc is not writable"),
+        (["tune", "--log", "/proc/version"], "/proc is not writable: locks stand beside a log"),
         (["run", "--log", "full"], "'full' is a directory"),
     ],
 )

@@ -146,6 +146,12 @@ def test_a_watch_ends_when_the_session_is_over(log: Path) -> None:
     )
 
 
+def test_rows_of_a_clock_that_is_ahead_are_of_now(log: Path) -> None:
+    append(log, row(10))
+    line = view_at(log, -3600).line
+    assert "0:00:00 so far, the last row 0:00:00 ago, 0:01:30 left" in line
+
+
 def test_what_was_begun_in_time_may_take_longer(log: Path) -> None:
     append(log, row(95))
     assert view_at(log, 103).line.endswith("the last row 0:00:08 ago, 0:00:03 over")

@@ -103,6 +103,12 @@ def test_an_extent_of_0_goes_to_the_fallback_clone() -> None:
         NoBucketError, match=r"no bucket covers data_2=0; buckets: data_2=1, 2\.\.3,"
     ):
         evaluate_module(mod, np.ones((1, 3, 0, 5), np.float32))
+    boxes: list[dict[str, Any]] = [{"data_2": (8, 10)}, {"data_2": (2, 4)}]
+    mod = dispatch(module(1, 3, ANY, 5), lambda _: boxes, fallback=False)
+    both = r"data_2=1; buckets: main\[data_2=2\.\.3\], main\[data_2=8\.\.9\]"
+    with pytest.raises(NoBucketError, match=f"no bucket covers {both}"):
+        evaluate_module(mod, np.ones((1, 3, 1, 5), np.float32))
+    mod = dispatch(module(1, 3, ANY, 5), log_dispatcher, fallback=False)
     with pytest.raises(
         NoBucketError,
         match=r'\n  data_2=0 .*: bounds={"data_2": \(0, None\)} or --dim data_2=0\.\.$',

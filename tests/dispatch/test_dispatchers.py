@@ -273,6 +273,10 @@ def test_who_calls_a_dispatcher_for_its_options_is_told_how(misuse: Any, cure: s
             from_traffic({"N": {}}),
             "at least one request, got {}\n  while from_traffic cuts axis data",
         ),
+        (
+            uniform_dispatcher.with_options(step=1, high=1 << 40),
+            "makes at most 1,048,576 buckets of",
+        ),
         (from_traffic({"N": {4: -1}}), "requests are counted from 0, got {4: -1}"),
         (from_traffic({"N": {4: 1}}, count=0), "count must be at least 1, got 0"),
         (per_symbol({"M": log_dispatcher}), "no dynamic axis is named 'M'; known: N"),
@@ -296,6 +300,13 @@ def test_errors_name_the_value(dispatcher: Dispatcher, message: str) -> None:
 def test_what_is_asked_for_by_symbol_is_given_by_symbol(misuse: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         misuse()
+
+
+def test_an_axis_of_very_many_sizes_has_no_bucket_for_each() -> None:
+    with pytest.raises(DispatchError, match="exact_dispatcher makes at most 1,048,576 buckets"):
+        cut(exact_dispatcher, Symbol("N", 1, 10**11))
+    few = cut(uniform_dispatcher.with_options(count=10**9), Symbol("N", 1, 4))
+    assert few == cut(exact_dispatcher, Symbol("N", 1, 4))
 
 
 def test_an_error_says_which_axis_it_is_about() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import dataclasses
 import math
@@ -150,6 +151,19 @@ def test_what_a_line_of_text_cannot_hold_is_replaced(log: Path, error: str, kept
     assert [row.error for row in rows(log)] == [kept]
 
 
+def test_a_mark_of_utf_8_before_the_header_is_no_column(log: Path) -> None:
+    append(log, trial(0))
+    log.write_bytes(codecs.BOM_UTF8 + log.read_bytes())
+    append(log, trial(1))
+    assert rows(log) == [trial(0), trial(1)]
+
+
+def test_two_machines_of_a_kind_measure_in_one_environment() -> None:
+    """Calibrations never agree to the digit."""
+    assert replace(here(), speed="ghz=1") == replace(here(), speed="ghz=2")
+    assert here() != replace(here(), host_cores=999)
+
+
 def test_a_quote_amid_a_cell_counts_as_torn(log: Path) -> None:
     append(log, trial(0, op="matmul"))
     append(log, trial(1))
@@ -213,6 +227,7 @@ def test_bytes_that_are_no_text_are_read_as_such(log: Path) -> None:
         ({"expected_gain": -1.0}, "expected_gain is -1.0, expected a number from 0 on"),
         ({"load": math.nan}, "load is nan"),
         ({"packed_bytes": -1.0}, "packed_bytes is -1.0"),
+        ({"graph_bytes": 1e19}, r"graph_bytes is 1e\+19, expected a number from 0 on, of 64 bits"),
         ({"graph_bytes": math.nan}, "graph_bytes is nan, expected a number from 0 on"),
         ({"graph_bytes": math.inf}, "graph_bytes is inf"),
         ({"latency_q1_s": -1.0}, "latency_q1_s is -1.0"),

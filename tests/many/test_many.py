@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import threading
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import onnx
@@ -286,12 +288,41 @@ def test_run_many_from_a_folder(net: Path, requests: Path, tmp_path: Path) -> No
     assert (done.exit_code, done.stdout.split()[5:7]) == (0, ["2", "1"])
 
 
+def test_results_are_called_as_their_requests(net: Path, tmp_path: Path) -> None:
+    rng, folder = np.random.default_rng(0), tmp_path / "all"
+    folder.mkdir()
+    for name, length in (("10", 3), ("2", 4), ("a", 5)):
+        np.savez(folder / f"{name}.npz", **request_of(rng, length))
+    arrays = {f"{i}/{n}": a for i in (7, 5) for n, a in request_of(rng, i).items()}
+    np.savez(tmp_path / "r.npz", **arrays)
+    for requests, lengths in ((folder, {"2": 4, "10": 3, "a": 5}), ("r.npz", {"5": 5, "7": 7})):
+        out = tmp_path / "out.npz"
+        done = run(net, "--ragged", "--many", tmp_path / requests, "-o", out, "--repeat", "1")
+        assert done.exit_code == 0
+        with np.load(out) as results:
+            rows = {n.partition("/")[0]: results[n].shape[1] for n in results.files if "y" in n}
+        assert list(rows.items()) == list(lengths.items())
+    np.savez(tmp_path / "wrong.npz", **arrays, **{"9/ids": np.array([[1]])})
+    done = run(net, "--many", tmp_path / "wrong.npz", "--repeat", "1")
+    assert (done.exit_code, "request 9: " in done.stderr) == (1, True)
+
+
 def test_what_is_wrong_with_requests(net: Path, requests: Path, tmp_path: Path) -> None:
     empty, text, other = tmp_path / "empty", tmp_path / "text.npz", tmp_path / "other.npz"
     empty.mkdir()
     text.write_text("no archive")
     np.savez(other, input_ids=np.ones(3))
+    np.save(tmp_path / "one.npy", np.ones(3))
+    header = b"\x93NUMPY\1\0\x10\0{'descr': [[[[[ "
+    for name, its in (("header", header), ("large", header_of((10**12, 784)))):
+        with ZipFile(tmp_path / f"{name}.npz", "w") as archive:
+            archive.writestr("0/ids.npy", its)
+    np.savez_compressed(tmp_path / "packed.npz", **{"0/ids": np.arange(999)})
+    whole = bytearray((tmp_path / "packed.npz").read_bytes())
+    whole[80:90] = bytes(10)
+    (tmp_path / "packed.npz").write_bytes(whole)
     for path, fault in (
+        *((tmp_path / name, "holds no arrays in .npz format") for name in DAMAGED),
         (empty, "has no .npz file"),
         (text, "holds no arrays in .npz format"),
         (other, "an array is called 'input_ids', not NUMBER/INPUT"),
@@ -306,6 +337,17 @@ def test_what_is_wrong_with_requests(net: Path, requests: Path, tmp_path: Path) 
     ):
         done = run(net, "--many", requests, *more)
         assert (done.exit_code, fault in done.stderr) == (2, True)
+
+
+DAMAGED = ("one.npy", "header.npz", "large.npz", "packed.npz")
+
+
+def header_of(shape: tuple[int, ...]) -> bytes:
+    """The head of a file of floats."""
+    file = io.BytesIO()
+    head = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, head)
+    return file.getvalue()
 
 
 def test_a_request_that_fails_is_told_at_the_end(net: Path, tmp_path: Path) -> None:

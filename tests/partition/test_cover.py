@@ -56,6 +56,11 @@ def test_cuts_of_one_axis_may_differ_by_the_other() -> None:
     assert set(cheapest(costs, steps, 4)[3].cells) == wanted
 
 
+def test_there_are_no_more_cells_than_places() -> None:
+    costs = list(tabled((2, 3), 0).values())
+    assert cheapest(costs, (2, 3), 10**9) == cheapest(costs, (2, 3), 6)
+
+
 def test_more_cells_than_help_are_not_taken() -> None:
     costs = [1.0, 1.0, 0.5, 1.0, 1.0, 1.0]  # of (0, 1), (0, 2), (0, 3), (1, 2), ...
     assert [len(cover.cells) for cover in cheapest(costs, (3,), 3)] == [1, 1, 1]

@@ -19,7 +19,7 @@ import bucketize
 from bucketize import zoo
 from bucketize.cli.group import main
 from bucketize.dispatch.tree import dispatch
-from bucketize.errors import ArgumentError, DispatchError, UnknownNameError
+from bucketize.errors import ArgumentError, DispatchError, ShapeError, UnknownNameError
 from bucketize.ir import Module
 from bucketize.kernel.typical import Box
 from bucketize.partition import drift as home
@@ -144,6 +144,13 @@ def test_what_is_no_question_is_refused() -> None:
     with pytest.raises(DispatchError, match=r"^main has no clones that could fit requests better "):
         drift(mlp(), one, one)
     mod = dispatch(mlp(), lambda _: [{"N": (1, 33)}])
+    gap = dispatch(mlp(), lambda _: [{"N": (1, 4)}, {"N": (8, 33)}], fallback=False)
+    with pytest.raises(ShapeError, match=r"^traffic: no clone serves N=4, and there is no fall"):
+        drift(gap, one, one, target=TARGET)
+    assert drift(mod, one, uniform(30, 40), target=TARGET).is_other  # the fallback serves some
+    for its in ((one, "x"), (None, one)):
+        with pytest.raises(ArgumentError, match=r"^traffic: expected a bucketize.Traffic, got "):
+            drift(mod, *its)  # type: ignore[arg-type]
     for loss in (-1, math.nan):
         with pytest.raises(ArgumentError, match=f"^loss: expected a share from 0, got {loss}$"):
             drift(mod, one, one, loss=loss)

@@ -61,7 +61,9 @@ def test_symbols_that_were_not_cut_stay_whole() -> None:
 def test_what_cannot_be_merged_is_refused() -> None:
     with pytest.raises(DispatchError, match=r"^main has no clones: there is nothing to merge$"):
         merge(mlp())
-    with pytest.raises(DispatchError, match=r"^clones of main are padded: merge joins those that "):
+    with pytest.raises(
+        DispatchError, match=r"^clones of main are padded: those that are exact are "
+    ):
         merge(dispatch(mlp(), log_dispatcher, policy="pad"))
 
 

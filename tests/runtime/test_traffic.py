@@ -21,7 +21,13 @@ from hypothesis import strategies as st
 import bucketize
 from bucketize import ops, zoo
 from bucketize.cli.group import main
-from bucketize.errors import BucketizeError, BucketizeWarning, TrafficError, UnknownNameError
+from bucketize.errors import (
+    ArgumentError,
+    BucketizeError,
+    BucketizeWarning,
+    TrafficError,
+    UnknownNameError,
+)
 from bucketize.ir import CALL, Builder, Module, Var
 from bucketize.runtime.vm import REMEMBERED
 from bucketize.serve.drift import DriftAlarm
@@ -33,8 +39,8 @@ from bucketize.types import AnyDim, Symbol, tensor
 from dispatchers import from_file, from_traffic
 
 
-def executable() -> bucketize.Executable:
-    x = Var("data", tensor("float32", Symbol("N", 1, 64), 4))
+def executable(most: int = 64) -> bucketize.Executable:
+    x = Var("data", tensor("float32", Symbol("N", 1, most), 4))
     b = Builder()
     y = b.emit(ops.relu, x)
     return bucketize.compile(Module({"main": b.function("main", [x], [y])}))
@@ -257,6 +263,19 @@ def test_rounded_sizes_are_sizes_of_the_model(monkeypatch: pytest.MonkeyPatch) -
     assert counter.as_counted(traffic) == traffic
     with pytest.raises(UnknownNameError, match="no symbol named 'M'"):
         executable().as_counted(planned.renamed(N="M"))
+    with pytest.raises(ArgumentError, match=r"traffic: expected a bucketize.Traffic, got 5"):
+        executable().as_counted(5)  # type: ignore[arg-type]
+
+
+def test_what_replaces_an_executable_may_take_larger_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bucketize.traffic.counter.MOST_SIZES", 8)
+    exe = executable()
+    exe.replace(executable(200))
+    exe._counter.count([({"N": n}, "main", 1e-3) for n in (*range(1, 17), 150, 200)], {})
+    with pytest.warns(BucketizeWarning, match="rounded up"):
+        traffic = exe.traffic
+    assert traffic is not None
+    assert max(traffic.histogram("N")) == 200
 
 
 @pytest.mark.filterwarnings("ignore:.*rounded up:bucketize.errors.BucketizeWarning")

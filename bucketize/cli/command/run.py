@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import count
@@ -19,6 +20,7 @@ from bucketize.busy import Machine, Watch, busiest
 from bucketize.cli import parameter
 from bucketize.cli.echo import echo
 from bucketize.cli.model import (
+    DAMAGED,
     Arrays,
     Model,
     NamedModel,
@@ -161,7 +163,8 @@ def run_many(
     model: str, bounds: list[parameter.Bound], as_json: bool, options: dict[str, Any]
 ) -> None:
     """Run MODEL on many requests, and say in how many calls, and how long that took."""
-    requests = load_requests(options["many"])
+    numbered = load_requests(options["many"])
+    names, requests = list(numbered), list(numbered.values())
     if is_saved(model):
         exe = opened(model, options)
     else:
@@ -170,15 +173,15 @@ def run_many(
         exe = compiled(behind, lazy=True, **how(options))
     limits = {"bytes": options["bytes"]}
     plan = exe.plan_many(requests, **limits)
-    serve = partial(served, exe, requests, limits)
+    serve = partial(served, exe, numbered, limits)
     results, failed = serve()
     with Watch() as watch:
         times = interleaved({"all": serve}, least=options["repeat"])["all"]
     watch.machine.warn()
     if options["output"]:
         named = {
-            f"{i}/{name}": array
-            for i, arrays in enumerate(results)
+            f"{request}/{name}": array
+            for request, arrays in zip(names, results, strict=True)
             if isinstance(arrays, list)
             for name, array in zip(exe.outputs, arrays, strict=True)
         }
@@ -204,23 +207,23 @@ def run_many(
 
 
 def served(
-    exe: Executable, requests: list[Arrays], limits: dict[str, Any]
+    exe: Executable, requests: Mapping[str, Arrays], limits: dict[str, Any]
 ) -> tuple[Sequence[object], list[str]]:
     """The results of requests, and what was wrong with those that have none."""
     try:
-        return exe.run_many(requests, **limits), []
+        return exe.run_many(list(requests.values()), **limits), []
     except RequestsError as e:
-        failed = {i: r for i, r in enumerate(e.results) if not isinstance(r, list)}
-        return e.results, [f"request {i}: {error}" for i, error in failed.items()]
+        each = zip(requests, e.results, strict=True)
+        return e.results, [f"request {n}: {r}" for n, r in each if not isinstance(r, list)]
 
 
-def load_requests(path: Path) -> list[Arrays]:
-    """Requests of an archive, in the order of their numbers, or of a folder, of their names."""
+def load_requests(path: Path) -> dict[str, Arrays]:
+    """Requests by their numbers in an archive, or by the names of files in a folder, in order."""
     if path.is_dir():
-        files = sorted(path.glob("*.npz"))
+        files = sorted(path.glob("*.npz"), key=_in_order)
         if not files:
             raise ShapeError(f"{path} has no .npz file")
-        return [load_arrays(file) for file in files]
+        return {file.stem: load_arrays(file) for file in files}
     requests: dict[int, Arrays] = {}
     for name, array in load_arrays(path).items():
         number, _, given = name.partition("/")
@@ -230,7 +233,12 @@ def load_requests(path: Path) -> list[Arrays]:
         if given in request:
             raise ShapeError(f"{path}: input {given!r} of request {int(number)} is there twice")
         request[given] = array
-    return [requests[number] for number in sorted(requests)]
+    return {str(number): requests[number] for number in sorted(requests)}
+
+
+def _in_order(file: Path) -> tuple[float, str]:
+    """By numbers, then by names."""
+    return int(file.stem) if file.stem.isdecimal() else math.inf, file.stem
 
 
 def load_arrays(path: Path) -> Arrays:
@@ -238,7 +246,7 @@ def load_arrays(path: Path) -> Arrays:
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, OSError, BadZipFile, AttributeError) as e:
+    except (*DAMAGED, OSError, BadZipFile, AttributeError, TypeError) as e:
         raise ShapeError(f"{path} holds no arrays in .npz format: {e}") from e
 
 

@@ -144,7 +144,11 @@ def counted(course: Course) -> str:
 
 
 def timed(course: Course, now: datetime) -> str:
-    """When it began, when it wrote its last row, and how long it may go on."""
+    """When it began, when it wrote its last row, and how long it may go on.
+
+    A clock that was ahead wrote rows of the future: they are of now.
+    """
+    now = max(now, course.last)
     quiet = f"the last row {seconds(now - course.last)} ago"
     if course.is_over(now):
         return (
@@ -158,7 +162,7 @@ def timed(course: Course, now: datetime) -> str:
 
 def seconds(length: timedelta) -> str:
     """How long something took."""
-    return span(length.total_seconds())
+    return span(max(length.total_seconds(), 0.0))
 
 
 def gained(course: Course) -> Iterator[str]:
