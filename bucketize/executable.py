@@ -18,6 +18,7 @@ from bucketize.fork import ThreadLock
 from bucketize.ir import Module, Var
 from bucketize.kernel.object import Kernel
 from bucketize.link.image import Image
+from bucketize.machine.file import path_of
 from bucketize.many.limits import CallLimits, check_count
 from bucketize.op import Array, Value
 from bucketize.program.instruction import AGREED, DEFAULT, LOGGED
@@ -602,10 +603,12 @@ class Executable:
             path: of the file.
 
         Raises:
+            ArgumentError: no path.
             ProgramError: the file cannot be written.
 
         """
-        rest("bucketize.save.write").save(self.image, path)
+        place = path_of(path, "the path of a file to write")
+        rest("bucketize.save.write").save(self.image, place)
 
     def save_library(self, path: str | Path, format: str = "so") -> Path:
         """Write a library of C: every clone, the weights and what chooses, for any language.
@@ -622,7 +625,7 @@ class Executable:
             The path of the header, which says what is called how.
 
         Raises:
-            ArgumentError: another format.
+            ArgumentError: another format, no path, or that of the header.
             ProgramError: an operator that no kernel computes, an input that is no tensor; the files
                 cannot be written.
 

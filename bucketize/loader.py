@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from bucketize.errors import ArgumentError, ProgramError, warn
+from bucketize.errors import ProgramError, warn
 from bucketize.executable import Executable
 from bucketize.link.image import Image
-from bucketize.machine.file import open_to_others
+from bucketize.machine.file import open_to_others, path_of
 from bucketize.machine.target import cores
 from bucketize.release import rest
 from bucketize.runtime.thread_pool import MOST_THREADS, check_threads
@@ -43,10 +43,7 @@ def load(path: str | Path, *, rebuild: bool = False, trusted: bool = False) -> E
             version, or others may write it.
 
     """
-    if not isinstance(path, str | os.PathLike):
-        kind = type(path).__name__
-        raise ArgumentError(f"expected the path of what `Executable.save` wrote, got {kind}")
-    file = File(path)
+    file = File(path_of(path, "the path of what `Executable.save` wrote"))
     with sound(path):
         stored = SavedProgram(file)
         reason = stored.foreign()
@@ -57,9 +54,11 @@ def load(path: str | Path, *, rebuild: bool = False, trusted: bool = False) -> E
             return Executable(Image(stored.program(), stored))
     if not rebuild:
         raise ProgramError(f"{path} {reason}; rebuild=True (--rebuild) compiles its kernels anew")
-    stored.check()
+    with sound(path):
+        stored.check()
+        program = stored.program()
     # The compiler is loaded by name, so that loading without it pays nothing for it.
-    executable: Executable = rest("bucketize.compiler").rebuilt(stored.program())
+    executable: Executable = rest("bucketize.compiler").rebuilt(program)
     return executable
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from threading import Barrier, BrokenBarrierError
 from time import perf_counter
 
+from bucketize.errors import EngineError
 from bucketize.machine.energy import Energy
 from bucketize.timing import TICK_S, Call, turns
 
@@ -56,7 +57,12 @@ def window(calls: Sequence[Call], seconds: float, energy: Energy | None = None) 
         return _stream(call, seconds)
 
     with ThreadPoolExecutor(len(calls)) as pool:
-        streams = _results([pool.submit(stream, call) for call in calls])
+        try:
+            begun = [pool.submit(stream, call) for call in calls]
+        except RuntimeError as e:
+            gate.abort()  # who was begun waits for the others
+            raise EngineError(f"{len(calls)} streams need as many threads: {e}") from e
+        streams = _results(begun)
     read()
     begin, end = min(s[0] for s in streams), max(s[1] for s in streams)
     latencies = tuple(latency for s in streams for latency in s[2])

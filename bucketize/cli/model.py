@@ -166,7 +166,7 @@ def load_inputs(files: Iterable[tuple[str, Path]]) -> Arrays:
 
 
 DAMAGED = ValueError, EOFError, MemoryError, TokenError, zlib.error
-"""As numpy tells that a file holds no arrays."""
+"""Errors of numpy's where a file holds no arrays."""
 
 
 def load_array(path: Path) -> NDArray[Any]:

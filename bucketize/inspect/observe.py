@@ -97,7 +97,7 @@ class _ObservedState(RowState):
             return np.empty(shape, atom.type.dtype)
         pitch = self.segment.place(atom).pitch
         row = 1 if not shape else shape[-1] if pitch is None else evaluate(pitch, sizes)
-        extents = (*shape[1:-1], row, 1)  # of what is behind each axis
+        extents = (*shape[1:-1], row, 1)[-len(shape) or 1 :]  # of what is behind each axis
         size = atom.type.dtype.itemsize
         strides = [math.prod(extents[i:]) * size for i in range(len(shape))]
         span = size + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))

@@ -232,8 +232,8 @@ def emitting() -> list[Path]:
 
 def _compile(wanted: Processor, path: Path) -> bytes:
     with _compiling, _uncollected():
-        text, symbol = generated(path, wanted)
-        return compiled(text, symbol, path.stem, wanted)
+        # no name holds the module: to let go of it takes LLVM's lock, which a fork must find free
+        return compiled(*generated(path, wanted), path.stem, wanted)
 
 
 @contextmanager

@@ -52,7 +52,7 @@ typedef struct $prefix $prefix;
 int64_t ${prefix}_open($prefix **context);
 void ${prefix}_close($prefix *context);
 
-/* What was wrong with the last call of a context. */
+/* What was wrong with the last call of a context that failed. */
 const char *${prefix}_error(const $prefix *context);
 
 /* How many there are, and of each what it is, as "name: dtype[shape]"; NULL beyond the last. */
@@ -102,7 +102,7 @@ def header(name: str, prefix: str, program: Program) -> str:
 def _line(number: int, name: str, atom: Atom) -> str:
     type_ = atom.type
     of = C_TYPES.get(type_.dtype.name, f"{type_.dtype.itemsize} bytes each")
-    return f"     {number}  {name}: {type_}, {of}".replace("*/", "* /")
+    return f"     {number}  {name}: {type_}, {of}".replace("*/", "* /").replace("/*", "/ *")
 
 
 def _bounds(symbol: Symbol) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from string import Template
@@ -68,7 +69,7 @@ def write_objects(
             put(folder / file, [(0, code)])
         put(folder / f"{name}.bin", data.blobs())
         for file, text in texts.items():
-            put(folder / file, [(0, text.encode())])
+            put(folder / file, [(0, os.fsencode(text))])
     return folder / f"{name}.h"
 
 

@@ -7,6 +7,7 @@ format: the System V ABI and its supplements for x86-64 and for 64-bit Arm.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -48,7 +49,7 @@ class Strings:
     def add(self, name: str) -> int:
         """The place of a name."""
         at = len(self.data)
-        self.data += name.encode() + b"\0"
+        self.data += os.fsencode(name) + b"\0"
         return at
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from functools import cache
@@ -21,7 +22,7 @@ from bucketize.library.header import header
 from bucketize.library.native import model
 from bucketize.library.objects import write_objects
 from bucketize.link.image import Image
-from bucketize.machine.file import put
+from bucketize.machine.file import path_of, put
 from bucketize.machine.target import Processor
 from bucketize.save.container import placing
 
@@ -57,15 +58,18 @@ def save_library(exe: Executable, path: str | Path, format: str = "so") -> Path:
         The path of the header.
 
     Raises:
-        ArgumentError: another format.
+        ArgumentError: another format, no path, or that of the header.
         ProgramError: the model has an operator that no kernel computes, or an input that is no
             tensor; the files cannot be written.
 
     """
     if format not in FORMATS:
         raise ArgumentError(f"format: expected {' or '.join(FORMATS)}, got {format!r}")
-    path, image = Path(path), exe.image
-    name = re.sub(r"\W", "_", path.stem)  # an identifier of C
+    path, image = path_of(path, "the path of a library to write"), exe.image
+    stem = Path(os.path.abspath(path)).stem  # of "." the folder's
+    name = re.sub(r"\W", "_", stem, flags=re.ASCII)  # an identifier of C
+    if not name or (format == "so" and path.suffix in (".h", path.name)):
+        raise ArgumentError(f"{path}: expected a name for the library, as in model.so")
     prefix, flow = f"bucketize_{name}", Flow(image.program)
     codes, data = _codes(image, flow, prefix), data_of(image, flow)
     exports = [f"{prefix}_{function}" for function in FUNCTIONS]
@@ -78,7 +82,7 @@ def save_library(exe: Executable, path: str | Path, format: str = "so") -> Path:
     beside = path.with_suffix(".h")
     with placing(path):
         put(path, shared_object.pieces(path.name, text, data, exports), 0o755)
-        put(beside, [(0, said.encode())])
+        put(beside, [(0, os.fsencode(said))])
     return beside
 
 

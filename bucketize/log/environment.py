@@ -28,7 +28,7 @@ class Environment:
     host_cpu: str
     host_cores: int
     speed: str = field(default="", compare=False)
-    """As it was measured: "ghz=2.98 fma=1.82 ..."; of two machines of a kind never the same."""
+    """Probes of this machine, "ghz=2.98 fma=1.82 ...": no two of a kind have the same."""
 
 
 VERSIONS = ("bucketize_version", "numba_version", "llvmlite_version")  # that write machine code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import grp
 import os
 import pwd
@@ -10,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
 
+from bucketize.errors import ArgumentError
+
 Piece: TypeAlias = tuple[int, bytes | bytearray | memoryview]
 """Where bytes begin in a file, behind those of the piece before; and they."""
 
@@ -17,8 +20,12 @@ Piece: TypeAlias = tuple[int, bytes | bytearray | memoryview]
 def put(path: Path, pieces: Iterable[Piece], mode: int = 0o644) -> None:
     """Put a file of pieces there; until it is whole, what was there stays.
 
-    Raises OSError where it cannot be written.
+    Raises OSError where it cannot be written, or where a device or a pipe is, which stays.
     """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "it is a device or a pipe, no file", str(path))
     temporary = path.parent / f"{path.name}{os.urandom(4).hex()}.tmp"
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -31,6 +38,19 @@ def put(path: Path, pieces: Iterable[Piece], mode: int = 0o644) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def path_of(path: object, expected: str) -> Path:
+    """The path of a file; ArgumentError, with what was expected, for what is none."""
+    if not isinstance(path, str | os.PathLike) or not isinstance(text := os.fspath(path), str):
+        raise ArgumentError(f"expected {expected}, got {type(path).__name__}")
+    try:
+        is_name = b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        is_name = False
+    if not is_name:
+        raise ArgumentError(f"expected {expected}, got {text!r}")
+    return Path(text)
 
 
 def open_to_others(path: Path, status: os.stat_result) -> str | None:

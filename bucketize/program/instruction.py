@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from typing import Any, ClassVar, get_type_hints
 
+import numpy as np
+
 from bucketize.ir import Atom, Binding, Const, Function, Var, mentioned
 from bucketize.ir.relation import relations
 from bucketize.kernel.schedule import Implementation
@@ -279,6 +281,17 @@ class Decide(Instruction, name="decide", text="decide by {symbols}: {nodes} -> {
     leaves: Leaves
     outs: tuple[Var, ...]
     brings_sizes: bool
+
+    def check(self) -> None:
+        """Every node asks for a symbol, and leads to one behind it, or to a leaf."""
+        nodes = np.array(self.nodes).reshape(-1, 4)
+        symbol, _, *sides = nodes.T
+        here, end = np.arange(len(nodes)) * 4, nodes.size
+        further = [(here < n) & (n < end) & (n % 4 == 0) for n in sides]
+        leaf = [(-len(self.leaves) <= n) & (n < 0) for n in sides]
+        asks = (symbol >= 0) & (symbol < len(self.symbols))
+        if not nodes.size or not (asks & np.logical_or(further, leaf)).all():
+            raise ValueError("a decision leads to nowhere")
 
     def leaf(self, sizes: Mapping[str, int]) -> int:
         """The leaf that serves these sizes."""

@@ -91,7 +91,7 @@ def sound(path: str | Path) -> Iterator[None]:
     """Read fields of a header: one that is missing, or of another kind, is damage to the file."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError) as e:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as e:
         fault = f"{type(e).__name__}: {e}"
         raise ProgramError(f"{path} is damaged: its header does not hold together ({fault})") from e
 

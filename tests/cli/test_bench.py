@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any
 
 import numpy as np
@@ -245,6 +245,21 @@ def test_no_engine_is_imported_before_it_is_asked_for() -> None:
 
 
 # --- several callers ---
+
+
+def test_a_thread_that_cannot_be_had_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = Thread.start
+    begun: list[Thread] = []
+
+    def start(self: Thread) -> None:
+        if len(begun) == 2:
+            raise RuntimeError("can't start new thread")
+        begun.append(self)
+        begin(self)
+
+    monkeypatch.setattr(Thread, "start", start)
+    with pytest.raises(EngineError, match="9 streams need as many threads: can't start new thread"):
+        window([lambda: None] * 9, 0.0)
 
 
 def test_callers_of_an_engine_call_side_by_side() -> None:

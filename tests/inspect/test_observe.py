@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,16 @@ def test_each_kernel_is_seen_with_what_it_ought_to_make() -> None:
     np.testing.assert_allclose(seen[0].got[0], np.exp(X), rtol=1e-6)
     np.testing.assert_array_equal(seen[2].got[0], seen[4].got[0][:3])
     assert beside_meaning(seen, Tolerance())["agrees"].all()
+
+
+@pytest.mark.parametrize("shape", [(48,), (6, 8), (2, 3, 8), (2, 3, 2, 4)])
+def test_tensors_of_any_rank_are_read_whole(shape: tuple[int, ...]) -> None:
+    dims = ", ".join(map(str, shape))
+    x = X[:3].reshape(-1)[: math.prod(shape)].reshape(shape)
+    model = parsed(f"one (float[{dims}] x) => (float[{dims}] y) {{ y = Exp(x) }}")
+    (seen,) = observe(bucketize.compile(bucketize.from_onnx(model)).image, [x])
+    np.testing.assert_allclose(seen.got[0], np.exp(x), rtol=1e-6)
+    np.testing.assert_allclose(seen.meaning()[0], np.exp(x), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("wrong", "other"), [("e", "n"), ("n", "e")])

@@ -556,6 +556,26 @@ def test_an_unknown_format(tmp_path: Path) -> None:
         bucketize.compile(mlp()).save_library(tmp_path / "m.dll", "dll")
 
 
+@pytest.mark.parametrize("name", ["m.h", ".", "/", "", "a\0b"])
+def test_a_library_has_a_name(name: str) -> None:
+    with pytest.raises(ArgumentError, match=r"expected (a name for the|the path of a) library"):
+        bucketize.compile(mlp()).save_library(name)
+
+
+def test_the_folder_where_it_is_written_may_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Letters that are none of C's, too."""
+    place = tmp_path / "né²t"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    bucketize.compile(mlp()).save_library(".", "c")
+    assert (place / "n__t.h").exists()
+    done = subprocess.run(["make"], cwd=place, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (place / "n__t.so").exists()
+
+
 def test_a_saved_program_is_no_model_to_be_read(tmp_path: Path) -> None:
     bucketize.compile(mlp()).save(tmp_path / "m.bkt")
     with pytest.raises(UnsupportedModelError, match=r"but a program .*: bucketize\.load runs it"):

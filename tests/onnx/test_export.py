@@ -203,6 +203,13 @@ def test_dims_are_computed_as_they_are_written(dim: Dim) -> None:
         agree(run(named(mod, arrays)), evaluate_module(mod, *arrays), 0)
 
 
+def test_thresholds_of_boxes_that_are_left_out_are_floats() -> None:
+    inputs = "(float[1, B, 4] b, float[1, 1, B] s, int64 k)"
+    model = parse(f"{inputs} => (y) {{ y = NonMaxSuppression(b, s, k) }}")
+    made = bucketize.to_onnx(bucketize.from_onnx(model))
+    checker.check_model(made, full_check=True)
+
+
 # --- what cannot be said -------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ from bucketize.op import Value
 from bucketize.save.container import write
 from bucketize.text import parse
 from bucketize.types import Symbol, tensor
+from dispatchers import log_dispatcher
 
 FLOW = """
 def @main(%x: uint8[N], %flag: bool, %n: int64) -> uint8[?] where N in [8, 64] by 8 {
@@ -253,6 +254,41 @@ def test_a_header_that_lies_is_refused(
     crafted(header)
     write(tmp_path / "crafted.bkt", header, blobs)
     with pytest.raises(BucketizeError, match=message):
+        run(tmp_path / "crafted.bkt", X, True, 2)
+
+
+@pytest.mark.parametrize(
+    "nodes", [[], [0, 4, 0, -1], [0, 4, -1, 8], [0, 4, -1, -99], [1, 4, -1, -2], [0, 4, -1]]
+)
+def test_a_decision_leads_to_a_clone(tmp_path: Path, nodes: list[int]) -> None:
+    path = tmp_path / "m.bkt"
+    bucketize.compile(bucketize.dispatch(mlp(), log_dispatcher)).save(path)
+    header, blobs = contents(path)
+    decision = step(header, "decide")
+    assert decision["nodes"]
+    decision["nodes"] = nodes
+    write(path, header, blobs)
+    with pytest.raises(ProgramError, match="a decision leads to nowhere|cannot reshape"):
+        bucketize.load(path, rebuild=True).run(np.zeros((2, 12), np.float32))
+
+
+@pytest.mark.parametrize("lacks", ["outputs", "clones", "routines"])
+def test_a_header_that_lacks_what_it_has_to_tell_is_damaged(
+    flow: Path, tmp_path: Path, lacks: str
+) -> None:
+    header, blobs = contents(flow)
+    del header[lacks]
+    write(tmp_path / "crafted.bkt", header, blobs)
+    with pytest.raises(ProgramError, match="its header does not hold together"):
+        run(tmp_path / "crafted.bkt", X, True, 2)
+
+
+def test_a_symbol_of_no_multiples_is_damage(flow: Path, tmp_path: Path) -> None:
+    header, blobs = contents(flow)
+    for ends in main(header)["symbols"].values():
+        ends[2:] = [0]
+    write(tmp_path / "crafted.bkt", header, blobs)
+    with pytest.raises(ProgramError, match="does not hold together"):
         run(tmp_path / "crafted.bkt", X, True, 2)
 
 

@@ -6,6 +6,7 @@ import copy
 import functools
 import operator
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -20,7 +21,14 @@ import pytest
 
 import bucketize
 from bucketize import ops, zoo
-from bucketize.errors import BucketizeError, CompileError, NoBucketError, ProgramError, ShapeError
+from bucketize.errors import (
+    ArgumentError,
+    BucketizeError,
+    CompileError,
+    NoBucketError,
+    ProgramError,
+    ShapeError,
+)
 from bucketize.ir import CALL, IF, Builder, Const, Function, Module, Var
 from bucketize.link.image import core
 from bucketize.machine.host import host
@@ -123,6 +131,24 @@ def test_shapes_that_are_known_in_part_when_an_op_is_computed(tmp_path: Path) ->
     for values in ([1, 0, 3], [0, 0]):
         inputs = np.array(values, np.float32)
         same(again.run(inputs), exe.run(inputs))
+
+
+@pytest.mark.parametrize("path", [3, None, b"m.bkt", "a\0b", "\ud800"])
+def test_what_is_no_path_is_told(path: Any) -> None:
+    exe = bucketize.compile(mlp())
+    for use in (exe.save, exe.save_library, bucketize.load):
+        with pytest.raises(ArgumentError, match="expected the path of "):
+            use(path)
+
+
+def test_a_pipe_stays_and_so_does_a_folder(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    exe = bucketize.compile(mlp())
+    for name, why in (("pipe", "it is a device or a pipe, no file"), ("", "Is a directory")):
+        with pytest.raises(ProgramError, match=f"^cannot write .*: {why}$"):
+            exe.save(tmp_path / name)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert os.listdir(tmp_path) == ["pipe"]
 
 
 def test_no_bucket_and_profiles(tmp_path: Path) -> None:

@@ -123,6 +123,6 @@ def _non_max_suppression(n: Node) -> Atom:
     center = bool(n.attr("center_point_box", 0))
     most, overlap, least = (
         scalar(n, k) if n.optional(k) else Const(np.asarray(default))
-        for k, default in enumerate((0, 0.0, -np.inf), 2)
+        for k, default in enumerate((0, np.float32(0), np.float32(-np.inf)), 2)
     )
     return n.emit(non_max_suppression, n[0], n[1], most, overlap, least, center=center)
