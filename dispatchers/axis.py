@@ -15,7 +15,7 @@ Answer: TypeAlias = Intervals | list[Profile] | list[dict[str, Interval]]
 Dispatcher: TypeAlias = Callable[[Mapping[str, Shape]], Answer]
 
 
-MOST = 1 << 20  # buckets of an axis that a rule makes: some seconds, and 100 MB
+MOST = 1 << 20  # buckets of an axis that a rule makes: half a second, and 140 MB
 
 
 class RuleDispatcher:

@@ -6,7 +6,6 @@ import functools
 import math
 import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 from click.core import ParameterSource
 
+from bucketize.machine.file import takes_files
 from bucketize.tune.options import Options
 
 if TYPE_CHECKING:
@@ -124,15 +124,6 @@ def check_writable(path: Path) -> None:
         raise click.BadParameter(f"there is no directory {path.parent}")
     if not os.access(place, os.W_OK) or not (path.exists() or takes_files(path.parent)):
         raise click.BadParameter(f"{place} is not writable")
-
-
-def takes_files(directory: Path) -> bool:
-    """Whether a file can be made there; root has every right, and yet none in /proc."""
-    try:
-        tempfile.TemporaryFile(dir=directory).close()
-    except OSError:
-        return False
-    return True
 
 
 def dispatcher(

@@ -26,6 +26,7 @@ from bucketize.log.cell import encoded, moment
 from bucketize.log.environment import HOST, VERSIONS, here
 from bucketize.log.log import Reading, Table, content, difference, read, table, writing
 from bucketize.log.trial import COLUMNS, SCHEMA_VERSION, Trial
+from bucketize.machine.file import check_replaceable
 from bucketize.table import several
 
 CONFIRM = "confirm"  # the source of rows that measure a choice once more
@@ -207,9 +208,8 @@ def _superseded(trials: Mapping[int, Trial]) -> set[int]:
 def _replacing(path: Path) -> Iterator[None]:
     """With the locks of those who write the log by this name, or by that which it links to."""
     real = _real(path)
-    if real.exists() and not real.is_file() and not real.is_dir():  # a device would become a file
-        raise LogError(f"cannot write {path}: it is no file")
     try:
+        check_replaceable(real)
         with ExitStack() as locks:
             for name in dict.fromkeys((path.absolute(), real)):
                 locks.enter_context(writing(name))

@@ -7,6 +7,7 @@ import grp
 import os
 import pwd
 import stat
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
@@ -22,10 +23,7 @@ def put(path: Path, pieces: Iterable[Piece], mode: int = 0o644) -> None:
 
     Raises OSError where it cannot be written, or where a device or a pipe is, which stays.
     """
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if path.exists() and not path.is_file():
-        raise FileExistsError(errno.EEXIST, "it is a device or a pipe, no file", str(path))
+    check_replaceable(path)
     temporary = path.parent / f"{path.name}{os.urandom(4).hex()}.tmp"
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -38,6 +36,23 @@ def put(path: Path, pieces: Iterable[Piece], mode: int = 0o644) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def check_replaceable(path: Path) -> None:
+    """Raise OSError where another file would take the place of what is none."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "it is a device or a pipe, no file", str(path))
+
+
+def takes_files(directory: Path) -> bool:
+    """Whether a file can be made there; root has every right, and yet none in /proc."""
+    try:
+        tempfile.TemporaryFile(dir=directory).close()
+    except OSError:
+        return False
+    return True
 
 
 def path_of(path: object, expected: str) -> Path:

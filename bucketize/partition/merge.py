@@ -13,6 +13,7 @@ from bucketize.dispatch.bucket import fallback_name
 from bucketize.dispatch.tree import dispatch, is_dispatched
 from bucketize.errors import DispatchError, ShapeError
 from bucketize.ir import Clone, Function, Leaf, Module, check_module, decisions, specialise
+from bucketize.kernel.typical import Box
 from bucketize.partition.expectation import held
 from bucketize.partition.grid import Choice, narrow
 from bucketize.partition.partition import WORTH, Question
@@ -156,11 +157,16 @@ def _starts(symbol: Symbol, buckets: Buckets) -> list[int]:
     return [symbol.lo, *sorted(end for end in ends if symbol.lo < end <= top)]
 
 
+def _boxes(question: Question, buckets: Buckets) -> list[Box]:
+    """The sizes of each bucket, of all symbols that are asked about."""
+    symbols = question.symbols
+    return [tuple(narrow(s, b.get(s.name, (s.lo, None))) for s in symbols) for b in buckets]
+
+
 def check_served(question: Question, buckets: Buckets) -> None:
     """Raise ShapeError of a request that no bucket holds."""
-    symbols, points = question.symbols, question.sample.points
-    boxes = [tuple(narrow(s, b.get(s.name, (s.lo, None))) for s in symbols) for b in buckets]
-    served = held(boxes, points).any(axis=0)
+    points = question.sample.points
+    served = held(_boxes(question, buckets), points).any(axis=0)
     if not served.all():
         sizes = ", ".join(f"{s}={n}" for s, n in points[int(served.argmin())].items())
         raise ShapeError(f"traffic: no clone serves {sizes}, and there is no fallback")
@@ -168,8 +174,7 @@ def check_served(question: Question, buckets: Buckets) -> None:
 
 def choice_of(question: Question, buckets: Buckets) -> Choice:
     """What clones come to: each point is served by the first that holds it, or by them all."""
-    symbols, sample = question.symbols, question.sample
-    boxes = [tuple(narrow(s, b.get(s.name, (s.lo, None))) for s in symbols) for b in buckets]
+    boxes, sample = _boxes(question, buckets), question.sample
     its = question.expect(boxes, sample.points, sample.weights)
     inside = held(boxes, sample.points)
     served = inside.any(axis=0)

@@ -76,8 +76,11 @@ class Partition:
     @property
     def loss(self) -> float:
         """What is lost by the oracle, as a share of its value: the most that others can gain."""
-        value = self.chosen.value(self.objective)
-        return max(value / self.oracle - 1, 0.0) if self.oracle else 0.0
+        return self.above(self.chosen)
+
+    def above(self, its: Frontier) -> float:
+        """What a choice of clones loses by the oracle, as a share of its value."""
+        return max(its.value(self.objective) / self.oracle - 1, 0.0) if self.oracle else 0.0
 
     @property
     def saved(self) -> float:

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager, contextmanager
 from copy import copy
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryFile
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ import anyio
 
 from bucketize.errors import ArgumentError, BucketizeError, ProgramError
 from bucketize.loader import identity, load
+from bucketize.machine.file import takes_files
 from bucketize.op import Value
 from bucketize.serve.metrics import Metrics
 from bucketize.serve.model import ServedModel
@@ -210,8 +210,8 @@ class Server:
             name = model.name if alone else f"{model.name}/{model.version}"
             path = folder / f"{name}.csv"
             try:
-                path.parent.mkdir(parents=True, exist_ok=True)
                 if (traffic := model.executable.traffic) is not None:
+                    path.parent.mkdir(parents=True, exist_ok=True)
                     traffic.write(path)
             except (BucketizeError, OSError) as e:
                 LOGGER.error("the sizes of %s are lost: %s", name, e)
@@ -225,12 +225,14 @@ class Server:
 
 def check_writable(folder: Path | None) -> None:
     """Raise BucketizeError for a folder of traffic that could not be written to at the end."""
+    if folder is None:
+        return
     try:
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            TemporaryFile(dir=folder).close()
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise BucketizeError(f"cannot write to {folder}: {e.strerror}") from e
+    if not takes_files(folder):
+        raise BucketizeError(f"cannot write to {folder}")
 
 
 async def _noting(note: str, result: Awaitable[T]) -> T:

@@ -77,8 +77,9 @@ def records(trials: Iterable[Trial]) -> list[Record]:
 
 def _is_tiling(schedule: Mapping[str, object]) -> bool:
     """Whether a schedule is one of products: those of other machines are not checked before."""
-    knobs = [schedule.get("mr"), schedule.get("nr"), schedule.get("kc", 1)]
-    return all(isinstance(knob, int) for knob in knobs) and min(knobs[:2]) > 0 <= knobs[2]  # type: ignore[type-var, operator]
+    knobs = schedule.get("mr"), schedule.get("nr"), schedule.get("kc", 1)
+    numbers = [knob for knob in knobs if isinstance(knob, int)]
+    return len(numbers) == len(knobs) and min(numbers[:2]) > 0 <= numbers[2]
 
 
 def is_product(trial: Trial) -> bool:

@@ -217,7 +217,7 @@ def test_a_device_stays_one(run: Run) -> None:
     os.mkfifo("pipe")
     result = run("merge", "a.csv", "-o", "pipe", "--force")
     assert result.exit_code == 2
-    assert "cannot write pipe: it is no file" in result.stderr
+    assert "cannot write pipe: it is a device or a pipe, no file" in result.stderr
     assert Path("pipe").is_fifo()
     assert not [*Path().glob("pipe.*")]
 

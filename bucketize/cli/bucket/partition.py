@@ -115,9 +115,7 @@ def shown(its: Partition) -> str:
         {
             "clones": f.clones,
             "time": f.value(its.objective) / single,
-            "above the oracle": max(f.value(its.objective) / its.oracle - 1, 0.0)
-            if its.oracle
-            else 0.0,
+            "above the oracle": its.above(f),
             "worst": f.worst - 1,
             "kernels": f.kernels,
             "compile": f"{f.compile_s:.0f} s",
