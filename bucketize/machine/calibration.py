@@ -25,7 +25,7 @@ VARIABLE = "BUCKETIZE_CALIBRATE"
 LOGGER = logging.getLogger("bucketize")
 PROCESSORS = Path("/proc/cpuinfo")
 BOARD = Path("/sys/class/dmi/id")
-PROBES = 4  # what figures mean: those of other probes are measured anew
+PROBES = 5  # what figures mean: those of other probes are measured anew
 TOLD = "sys_vendor", "product_name"
 """Files that name a board: clouds name themselves there, and the kind of instance."""
 
