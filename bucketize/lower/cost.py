@@ -22,6 +22,7 @@ from bucketize.kernel.typical import SHARES, Box, TypicalPoints, cuts, least_siz
 from bucketize.kernel.workload import Workload
 from bucketize.machine.speed import Floats
 from bucketize.machine.target import Target
+from bucketize.op import Movement
 from bucketize.types import ANY, Dim, Sizes, evaluate, symbols
 
 LESS = 0.9  # of the time: models of different templates are off by as much
@@ -49,9 +50,7 @@ class Predicted:
     @classmethod
     def of(cls, fn: Function, target: Target, threads: int) -> Predicted:
         """What is expected of a function's workloads, whose weights all pass through the caches."""
-        atoms = (a for b in all_bindings(fn) for a in b.args if isinstance(a, Const))
-        sizes = {id(a.value): a.value.nbytes for a in atoms}
-        return cls(target, sum(sizes.values()), threads)
+        return cls(target, passed_bytes([fn]), threads)
 
     def __call__(self, workload: Workload, sizes: Sizes) -> float:
         """Seconds; none where the sizes do not tell its shapes, or its template has no model."""
@@ -70,6 +69,20 @@ class Predicted:
             is_modelled = TEMPLATES[default.template].cost is not None
             self._models[key] = model_of(workload, default) if is_modelled else None
         return self._models[key]
+
+
+def passed_bytes(functions: Iterable[Function]) -> int:
+    """Bytes of constants that pass through the caches in a call, those of several functions once.
+
+    A table of which a part is read, as of embeddings, is none of them.
+    """
+    read = (
+        a
+        for fn in functions
+        for b in all_bindings(fn)
+        for a in b.args[b.op.movement is Movement.PART :]
+    )
+    return sum({id(a.value): a.value.nbytes for a in read if isinstance(a, Const)}.values())
 
 
 def default_of(workload: Workload, able: Sequence[Template], target: Target) -> Select:

@@ -123,6 +123,8 @@ class Target:
     in_order: bool = False
     """Whether each element is summed in one order, whatever else a kernel is asked for: what
     `compile` calls `invariant`, and what saved programs call it."""
+    weight_bytes: int = 0
+    """Of a program's weights, where each call reads more of them than defaults take for granted."""
 
     @cached_property
     def crowded(self) -> Target:

@@ -35,13 +35,14 @@ from bucketize.ir import (
     refusing,
 )
 from bucketize.kernel.build import kernel_name
+from bucketize.kernel.gemm.cost import cold_bytes
 from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.select import Select
 from bucketize.kernel.template import Template
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.arrangement import USUAL, Arrangement
-from bucketize.lower.cost import default_of
+from bucketize.lower.cost import default_of, passed_bytes
 from bucketize.lower.pipeline import lower
 from bucketize.machine.target import Target
 from bucketize.ops import pad, reshape, strided_slice
@@ -80,9 +81,19 @@ def decide(
     once.
     """
     sources: dict[str, str] = {}
+    target = _weighed(target, module)
     decider = _Decider(module, configurations, target, executor, sources, together)
     routines = Routines(module.functions, decider.routine)
     return Program(routines, module.clones, module.outputs, threads, target, sources)
+
+
+def _weighed(target: Target, module: Module) -> Target:
+    """The target, told of the module's weights if they are more than defaults take for granted."""
+    names = [name for name in module.functions if name not in module.clones]
+    origins = [c.origin or module.functions[name] for name, c in module.clones.items()]
+    functions = {id(fn): fn for fn in (*map(module.functions.__getitem__, names), *origins)}
+    passed = passed_bytes(functions.values())
+    return replace(target, weight_bytes=passed) if passed > cold_bytes(target) else target
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,6 +337,7 @@ def _completed(
 
 def redecided(program: Program, target: Target) -> Program:
     """A program for another target: its implementations where they are legal there."""
+    target = replace(target, weight_bytes=program.target.weight_bytes)
 
     def select(call: KernelCall) -> tuple[Select, str]:
         able = candidates(call.workload, target)

@@ -285,8 +285,8 @@ by the last cache, products of few rows looked three times as fast as they are."
 
 
 def cold_bytes(target: Target) -> int:
-    """Bytes of those weights, as defaults have it."""
-    return COLD * target.l2
+    """Bytes of those weights, as defaults have it: at least as many as the program has."""
+    return max(COLD * target.l2, target.weight_bytes)
 
 
 LARGE = Product((256,), 512, 512)
