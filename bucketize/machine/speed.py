@@ -72,7 +72,7 @@ def joined(a: Floats, b: Floats, overlap: Floats | float) -> Floats:
 
 C = TypeVar("C")
 
-FAMILIES = ("Intel", "AMD")
+FAMILIES = INTEL, AMD = "Intel", "AMD"
 """Families of cores; those of no machine that was measured are of the first one. `inspect/cores`
 tells them apart by what a kernel takes."""
 

@@ -30,6 +30,7 @@ from bucketize.kernel.product import Product
 from bucketize.kernel.schedule import Schedule
 from bucketize.kernel.winograd import template as winograd
 from bucketize.machine.named import X86_LINUX, named
+from bucketize.machine.speed import AMD, INTEL
 from bucketize.machine.target import LINE, Processor, Target, target_of
 
 WIDE = Processor(X86_LINUX, "skylake-avx512", "", "avx512f", is_restricted=False)
@@ -283,6 +284,19 @@ def test_where_fetching_ahead_makes_a_machine_slower_a_tile_that_is_alone_does_n
     for prefetch, asks in ((1.1, True), (0.7, False)):
         target = replace(its, speed=replace(its.speed, prefetch=prefetch))
         assert any(loop.fetched for loop in product_loops("dense", schedule, target, ZEN)) is asks
+
+
+@pytest.mark.parametrize(("family", "level"), [(INTEL, "prefetcht1"), (AMD, "prefetcht0")])
+def test_what_comes_next_is_asked_for_into_the_cache_that_suits_a_family(
+    family: str, level: str
+) -> None:
+    """By tiles that share a panel, the products of minimal filtering among them."""
+    its = target_of(ZEN)
+    target = replace(its, family=family, speed=replace(its.speed, prefetch=0.7))
+    for kind in ("dense", "winograd"):
+        *_, (_, schedule) = sorted(schedules(kind, target).items())
+        text = assembly(PRODUCTS[kind], schedule, target, ZEN)
+        assert set(re.findall(r"prefetcht\d", text)) == {level}
 
 
 @pytest.mark.parametrize("processor", ARMS, ids=lambda its: its.cpu)

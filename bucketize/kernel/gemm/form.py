@@ -48,6 +48,8 @@ class TileForm(Tile):
     """Whether elements of low tiles are summed in the order of those of high ones: in one chain."""
     streams: bool = False
     """Whether a tile that is alone reads a packed B as a stream, if it has few sums."""
+    near: bool = False
+    """Whether what comes next of a packed B is asked for into the first cache, not the second."""
     abreast: int = 0
     """Vectors of sums of a low tile which is alone, at most: so many panels of a packed B, side by
     side, it covers. 0: one."""

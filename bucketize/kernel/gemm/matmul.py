@@ -14,7 +14,16 @@ from bucketize.kernel.gemm import cost, epilogue
 from bucketize.kernel.gemm.form import TileForm
 from bucketize.kernel.gemm.level import Level, byte_strides, merged, table
 from bucketize.kernel.gemm.macrokernel import kept_bytes, source
-from bucketize.kernel.gemm.schedule import FILL, HIGH, NEON, Tile, Tiling, knobs, unfit
+from bucketize.kernel.gemm.schedule import (
+    FILL,
+    HIGH,
+    NEON,
+    Tile,
+    Tiling,
+    fetches_near,
+    knobs,
+    unfit,
+)
 from bucketize.kernel.loops.loop import spread
 from bucketize.kernel.schedule import Schedule
 from bucketize.kernel.template import Launch, Packing, Shapes, Template
@@ -152,6 +161,7 @@ def form(
         pairs=elements(workload) == PAIR,
         in_order=target.in_order,
         streams=packed and not image and target.speed.prefetch > 1,
+        near=packed and fetches_near(target),
         abreast=int(FILL * target.registers) if packed and not (image or arm) else 0,
     )
 

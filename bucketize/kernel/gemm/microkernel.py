@@ -315,7 +315,7 @@ class RegisterTile:
         """Ask for lines of that part, from line `k` on."""
         at = self.w.at(self.frame.pointer("ahead"), self.w.mul(k, LINE))
         for line in range(steps):
-            self.w.prefetch(self.w.at(at, line * LINE), SECOND)
+            self.w.prefetch(self.w.at(at, line * LINE), FIRST if self.form.near else SECOND)
 
     def fetch_stream(self, b: ir.Value, steps: int) -> None:
         """Ask for what the tile itself, which is alone, is about to read from `b` on."""

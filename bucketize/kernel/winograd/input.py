@@ -59,6 +59,8 @@ class WinogradForm:
     """The places of image and weights among the inputs."""
     in_order: bool
     """Whether sums over channels have one order, however many patches a tile has."""
+    near: bool
+    """Whether weights that come next are asked for into the first cache, not the second."""
     epilogue: Epilogue
 
     @property
@@ -122,6 +124,7 @@ class WinogradForm:
             least=self.least,
             packed=True,
             in_order=self.in_order,
+            near=self.near,
             passes=False,
         )
 

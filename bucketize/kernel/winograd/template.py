@@ -19,7 +19,7 @@ from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm import epilogue
 from bucketize.kernel.gemm.conv import accepts_windows, pitched, reads, row_step, weights_of, window
 from bucketize.kernel.gemm.matmul import balanced, balances
-from bucketize.kernel.gemm.schedule import tallest
+from bucketize.kernel.gemm.schedule import fetches_near, tallest
 from bucketize.kernel.schedule import Knob, Schedule
 from bucketize.kernel.template import (
     Launch,
@@ -145,6 +145,7 @@ def _form(workload: Workload, schedule: Schedule, target: Target) -> WinogradFor
         x=x,
         w=w,
         in_order=target.in_order,
+        near=fetches_near(target),
         epilogue=accepted(epilogue.of_workload(workload)),
     )
 
