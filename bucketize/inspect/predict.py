@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bucketize.call import check_sizes, refusal
-from bucketize.ir import Atom, Const
 from bucketize.kernel.cost import model_of
 from bucketize.kernel.templates import TEMPLATES
 from bucketize.kernel.work import read_in_part
+from bucketize.lower.cost import distinct_bytes
 from bucketize.program.instruction import Call, Compute, KernelCall, Refuse, RunSegment
 from bucketize.program.path import way
 from bucketize.program.program import Program
@@ -120,7 +120,7 @@ def predicted_runs(program: Program, runs: Sequence[KernelRun]) -> list[float | 
 def constant_bytes(kernels: Iterable[KernelCall | Compute]) -> int:
     """Bytes of the constants of kernels, each counted once."""
     calls = (k for k in kernels if isinstance(k, KernelCall))
-    return _bytes(a for k in calls for a in k.args)
+    return distinct_bytes(a for k in calls for a in k.args)
 
 
 def passed_bytes(kernels: Iterable[KernelCall | Compute]) -> int:
@@ -130,12 +130,7 @@ def passed_bytes(kernels: Iterable[KernelCall | Compute]) -> int:
     """
     calls = (k for k in kernels if isinstance(k, KernelCall))
     pairs = ((k, *pair) for k in calls for pair in zip(k.workload.body.params, k.args, strict=True))
-    return _bytes(a for k, param, a in pairs if param is not read_in_part(k.workload))
-
-
-def _bytes(atoms: Iterable[Atom]) -> int:
-    """Bytes of those that are constants, each counted once."""
-    return sum({id(a.value): a.value.nbytes for a in atoms if isinstance(a, Const)}.values())
+    return distinct_bytes(a for k, param, a in pairs if param is not read_in_part(k.workload))
 
 
 class _Costs:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketize.errors import TypeRelError
-from bucketize.ir import Const, Function, all_bindings
+from bucketize.ir import Atom, Const, Function, all_bindings
 from bucketize.kernel.cost import CostModel, model_of, seconds_over
 from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.select import Select
@@ -50,7 +50,7 @@ class Predicted:
     @classmethod
     def of(cls, fn: Function, target: Target, threads: int) -> Predicted:
         """What is expected of a function's workloads, whose weights all pass through the caches."""
-        return cls(target, passed_bytes([fn]), threads)
+        return cls(target, read_bytes([fn]), threads)
 
     def __call__(self, workload: Workload, sizes: Sizes) -> float:
         """Seconds; none where the sizes do not tell its shapes, or its template has no model."""
@@ -71,18 +71,18 @@ class Predicted:
         return self._models[key]
 
 
-def passed_bytes(functions: Iterable[Function]) -> int:
-    """Bytes of constants that pass through the caches in a call, those of several functions once.
+def read_bytes(functions: Iterable[Function]) -> int:
+    """Bytes of the constants that functions read, those that several do counted once.
 
     A table of which a part is read, as of embeddings, is none of them.
     """
-    read = (
-        a
-        for fn in functions
-        for b in all_bindings(fn)
-        for a in b.args[b.op.movement is Movement.PART :]
-    )
-    return sum({id(a.value): a.value.nbytes for a in read if isinstance(a, Const)}.values())
+    bindings = (b for fn in functions for b in all_bindings(fn))
+    return distinct_bytes(a for b in bindings for a in b.args[b.op.movement is Movement.PART :])
+
+
+def distinct_bytes(atoms: Iterable[Atom]) -> int:
+    """Bytes of those that are constants, each counted once."""
+    return sum({id(a.value): a.value.nbytes for a in atoms if isinstance(a, Const)}.values())
 
 
 def default_of(workload: Workload, able: Sequence[Template], target: Target) -> Select:

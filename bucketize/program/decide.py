@@ -42,7 +42,7 @@ from bucketize.kernel.template import Template
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.arrangement import USUAL, Arrangement
-from bucketize.lower.cost import default_of, passed_bytes
+from bucketize.lower.cost import default_of, read_bytes
 from bucketize.lower.pipeline import lower
 from bucketize.machine.target import Target
 from bucketize.ops import pad, reshape, strided_slice
@@ -92,8 +92,8 @@ def _weighed(target: Target, module: Module) -> Target:
     names = [name for name in module.functions if name not in module.clones]
     origins = [c.origin or module.functions[name] for name, c in module.clones.items()]
     functions = {id(fn): fn for fn in (*map(module.functions.__getitem__, names), *origins)}
-    passed = passed_bytes(functions.values())
-    return replace(target, weight_bytes=passed) if passed > cold_bytes(target) else target
+    read = read_bytes(functions.values())
+    return replace(target, weight_bytes=read) if read > cold_bytes(target) else target
 
 
 @dataclass(frozen=True, eq=False)
