@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import threading
 from pathlib import Path
@@ -376,6 +377,16 @@ def test_show_says_whether_a_model_can_be_packed() -> None:
     assert told.startswith("not ragged: softmax: 'input_ids' does not hide tokens")
     wrong = shown("zoo:bert-mini", "--mask", "input_ids")
     assert "--mask is for --explain-ragged, which is not given" in wrong.stderr
+    told = shown("zoo:resnet18", "--explain-ragged", "--json").stdout
+    why = "no input is called a mask, or has tokens behind its batch"
+    assert json.loads(told) == {"ragged": False, "because": why}
+    refused = {"-d": ["log"], "--section": ["before"], "--function": ["main"], "--no-fallback": []}
+    for flag in ("--explain-ragged", "--explain-dynamic"):
+        for option, value in refused.items():
+            wrong = shown("zoo:mlp", flag, option, *value)
+            name = {"-d": "--dispatcher", "--no-fallback": "--fallback"}.get(option, option)
+            told = f"{flag} is of MODEL as it is: {name} is of what is dispatched"
+            assert told in " ".join(wrong.stderr.split())
 
 
 @pytest.mark.parametrize("lengths", [(3, 5, 8), (3,)])

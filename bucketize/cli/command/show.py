@@ -26,6 +26,11 @@ NOT_AFTER = dict.fromkeys(
     ("sections", "explain_dynamic", "explain_ragged", "as_json"), "prints something else"
 )
 NOT_KERNEL = NOT_AFTER | {"wanted": "prints something else"}
+NOT_EXPLAINED = dict.fromkeys(
+    ("dispatcher", "policy", "fallback", "limit", "points", "function", "sections"),
+    "is of what is dispatched",
+)
+NOT_DYNAMIC = NOT_EXPLAINED | {"explain_ragged": "prints something else"}
 OF_KERNEL = dict.fromkeys(("form", "log"), "is for the code of a kernel")
 
 
@@ -81,7 +86,6 @@ def show(
     function: str | None,
     wanted: str | None,
     kernel: str | None,
-    explain_dynamic: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -102,20 +106,12 @@ def show(
       bucketize show model.onnx --explain-dynamic
       bucketize show encoder.onnx --explain-ragged
     """
-    check_alone(kernel, wanted)
+    check_alone(kernel, wanted, options)
     loaded = load_model(model, bounds)
-    if explain_dynamic:
-        stayed = explained(loaded.module)
-        if as_json:
-            echo(json_text([s._asdict() for s in stayed], indent=2))
-        else:
-            echo("\n".join([*map(str, stayed), *hints(loaded.module.main)]) or NOTHING)
+    if options["explain_dynamic"] or options["explain_ragged"]:
+        facts, text = explanation(loaded.module, options)
+        echo(json_text(facts, indent=2) if as_json else text)
         return
-    if options["explain_ragged"]:
-        echo(packable(loaded.module, options["mask"]))
-        return
-    if options["mask"] is not None:
-        raise click.UsageError("--mask is for --explain-ragged, which is not given")
     after = dispatched_at(loaded, options)
     if as_json:
         echo(json_text(summary(after), indent=2))
@@ -137,14 +133,20 @@ def show(
     echo("\n\n".join([*texts, *left]))
 
 
-def check_alone(kernel: str | None, wanted: str | None) -> None:
-    """Raise a `UsageError` for options that do not go with --kernel and --after, or without."""
+def check_alone(kernel: str | None, wanted: str | None, options: Mapping[str, Any]) -> None:
+    """Raise a `UsageError` for options that do not go with what prints one thing, or without."""
     if kernel is not None:
         parameter.refuse("--kernel prints nothing else", NOT_KERNEL)
     else:
         parameter.refuse("there is no --kernel", OF_KERNEL)
     if wanted is not None:
         parameter.refuse("--after prints nothing else", NOT_AFTER)
+    if options["explain_dynamic"]:
+        parameter.refuse("--explain-dynamic is of MODEL as it is", NOT_DYNAMIC)
+    if options["explain_ragged"]:
+        parameter.refuse("--explain-ragged is of MODEL as it is", NOT_EXPLAINED)
+    elif options["mask"] is not None:
+        raise click.UsageError("--mask is for --explain-ragged, which is not given")
 
 
 def others(mod: Module) -> list[str]:
@@ -155,6 +157,16 @@ def others(mod: Module) -> list[str]:
     return [f"{names[0]} is 1 of {len(names):,} clones; --function NAME shows another"]
 
 
+def explanation(mod: Module, options: Mapping[str, Any]) -> tuple[Any, str]:
+    """What --explain-dynamic or --explain-ragged says of a module: for scripts, and to read."""
+    if options["explain_ragged"]:
+        is_ragged, why = packable(mod, options["mask"])
+        return {"ragged": is_ragged, "because": why}, f"{'' if is_ragged else 'not '}ragged: {why}"
+    stayed = explained(mod)
+    facts = [s._asdict() for s in stayed]
+    return facts, "\n".join([*map(str, stayed), *hints(mod.main)]) or NOTHING
+
+
 def explained(mod: Module) -> list[Stayed]:
     """What stays dynamic in `main` once all is static that can be."""
     from bucketize.transform.simplify import simplify
@@ -163,8 +175,8 @@ def explained(mod: Module) -> list[Stayed]:
     return list(stayed_dynamic(simplify(mod.main)))
 
 
-def packable(mod: Module, mask: str | None) -> str:
-    """Whether rows of unequal lengths can be packed, or what forbids it."""
+def packable(mod: Module, mask: str | None) -> tuple[bool, str]:
+    """Whether rows of unequal lengths can be packed, and as what, or what forbids it."""
     from bucketize.ragged.name import ragged_name
     from bucketize.ragged.ragged import packed_of, ragged
 
@@ -173,8 +185,8 @@ def packable(mod: Module, mask: str | None) -> str:
             packed_of(mod) if mask is None else ragged(mod, mask=mask).function(ragged_name("main"))
         )
     except RaggedError as e:
-        return f"not ragged: {e}"
-    return f"ragged: {packed!r}"
+        return False, str(e)
+    return True, repr(packed)
 
 
 def lines(section: str, mod: Module, after: Module, function: str) -> Iterator[str]:
