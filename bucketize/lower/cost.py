@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bucketize.errors import TypeRelError
 from bucketize.ir import Atom, Const, Function, all_bindings
 from bucketize.kernel.cost import CostModel, model_of, seconds_over
+from bucketize.kernel.gemm.cost import cold_bytes
 from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.select import Select
 from bucketize.kernel.template import Template
@@ -50,7 +51,8 @@ class Predicted:
     @classmethod
     def of(cls, fn: Function, target: Target, threads: int) -> Predicted:
         """What is expected of a function's workloads, whose weights all pass through the caches."""
-        return cls(target, read_bytes([fn]), threads)
+        read = read_bytes([fn])
+        return cls(weighed(target, read), read, threads)
 
     def __call__(self, workload: Workload, sizes: Sizes) -> float:
         """Seconds; none where the sizes do not tell its shapes, or its template has no model."""
@@ -69,6 +71,12 @@ class Predicted:
             is_modelled = TEMPLATES[default.template].cost is not None
             self._models[key] = model_of(workload, default) if is_modelled else None
         return self._models[key]
+
+
+def weighed(target: Target, weight_bytes: int) -> Target:
+    """The target, told of a program's weights if they are more than defaults take for granted."""
+    more = weight_bytes > cold_bytes(target)
+    return replace(target, weight_bytes=weight_bytes) if more else target
 
 
 def read_bytes(functions: Iterable[Function]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import NoneType
@@ -35,14 +35,13 @@ from bucketize.ir import (
     refusing,
 )
 from bucketize.kernel.build import kernel_name
-from bucketize.kernel.gemm.cost import cold_bytes
 from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.select import Select
 from bucketize.kernel.template import Template
 from bucketize.kernel.templates import TEMPLATES, candidates
 from bucketize.kernel.workload import Workload, workload_of
 from bucketize.lower.arrangement import USUAL, Arrangement
-from bucketize.lower.cost import default_of, read_bytes
+from bucketize.lower.cost import default_of, read_bytes, weighed
 from bucketize.lower.pipeline import lower
 from bucketize.machine.target import Target
 from bucketize.ops import pad, reshape, strided_slice
@@ -81,19 +80,17 @@ def decide(
     once.
     """
     sources: dict[str, str] = {}
-    target = _weighed(target, module)
+    target = weighed(target, read_bytes(_originals(module)))
     decider = _Decider(module, configurations, target, executor, sources, together)
     routines = Routines(module.functions, decider.routine)
     return Program(routines, module.clones, module.outputs, threads, target, sources)
 
 
-def _weighed(target: Target, module: Module) -> Target:
-    """The target, told of the module's weights if they are more than defaults take for granted."""
+def _originals(module: Module) -> Collection[Function]:
+    """The functions of a module that are no clones, and what its clones specialise."""
     names = [name for name in module.functions if name not in module.clones]
     origins = [c.origin or module.functions[name] for name, c in module.clones.items()]
-    functions = {id(fn): fn for fn in (*map(module.functions.__getitem__, names), *origins)}
-    read = read_bytes(functions.values())
-    return replace(target, weight_bytes=read) if read > cold_bytes(target) else target
+    return {id(fn): fn for fn in (*map(module.functions.__getitem__, names), *origins)}.values()
 
 
 @dataclass(frozen=True, eq=False)
