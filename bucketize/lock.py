@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,12 +17,14 @@ PATIENCE_S = 1.0  # this much is waited in silence
 def locked(path: Path, timeout_s: float, say: Callable[[str], None]) -> Iterator[None]:
     """With the lock file at `path`, after `timeout_s` at most; a longer wait is said.
 
-    Raises TimeoutError, which names the lock and who holds it.
+    Raises TimeoutError, which names the lock and who holds it, and OSError where it cannot be made.
     """
     lock = FileLock(path)
     try:
         lock.acquire(timeout=min(PATIENCE_S, timeout_s))
     except Timeout:
+        if not path.exists():  # as in /proc: what is not there nobody holds
+            raise FileNotFoundError(errno.ENOENT, f"no file can be made in {path.parent}") from None
         what = f"the lock {path}, which {_holder(path)} holds"
         limit = f"; up to {timeout_s:.3g} s" if timeout_s < math.inf else ""
         say(f"waiting for {what}{limit}")

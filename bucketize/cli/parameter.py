@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 from click.core import ParameterSource
 
-from bucketize.machine.file import takes_files
+from bucketize.machine.file import check_replaceable, takes_files
 from bucketize.tune.options import Options
 
 if TYPE_CHECKING:
@@ -106,6 +106,21 @@ def writable(_ctx: click.Context, _param: click.Parameter, path: Path | None) ->
     if path is not None:
         check_writable(path)
     return path
+
+
+def replaceable(ctx: click.Context, param: click.Parameter, path: Path | None) -> Path | None:
+    """The path of a file to write whole: neither a device nor a pipe."""
+    if path is not None:
+        check_whole(path)
+    return writable(ctx, param, path)
+
+
+def check_whole(path: Path) -> None:
+    """Raise a `BadParameter` where a file that is written whole can take no place."""
+    try:
+        check_replaceable(path)
+    except OSError as e:
+        raise click.BadParameter(f"{path}: {e.strerror}") from e
 
 
 def appendable(_ctx: click.Context, _param: click.Parameter, path: Path) -> Path:

@@ -153,6 +153,9 @@ def test_dispatchers_are_listed(run: Run) -> None:
         (["tune", "--log", "/proc/t.csv"], "/proc is not writable"),
         (["tune", "--log", "/proc/version"], "/proc is not writable: locks stand beside a log"),
         (["run", "--log", "full"], "'full' is a directory"),
+        (["run", "-o", "/dev/null"], "/dev/null: it is a device or a pipe, no file"),
+        (["compile", "-o", "/dev/null"], "/dev/null: it is a device or a pipe, no file"),
+        (["optimize", "--traffic", "zoo:traffic/chunks", "-o", "/dev/null"], "a device or a pipe"),
     ],
 )
 def test_paths_and_dispatchers_are_looked_at_before_the_model(
@@ -687,7 +690,7 @@ def test_compile_writes_libraries(run: Run, net: str, tmp_path: Path) -> None:
     assert run("compile", net, "--format", "c", "-o", "parts").exit_code == 0  # written again
     refused = run("compile", net, "-o", "parts")
     assert refused.exit_code == 2
-    assert "parts is a directory" in refused.stderr
+    assert "parts: Is a directory" in refused.stderr
 
 
 def test_compiling_counts_functions_then_kernels(

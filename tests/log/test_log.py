@@ -264,6 +264,13 @@ def held(log: Path) -> Iterator[int]:
     holder.communicate(b"\n")
 
 
+def test_where_no_lock_can_be_made_nobody_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may do all in /proc but make a file, of which the system says that it is not there."""
+    monkeypatch.setattr("bucketize.lock.PATIENCE_S", 0.1)
+    with pytest.raises(LogError, match="no file can be made in /proc"):
+        append("/proc/log.csv", trial())
+
+
 def test_who_waits_for_the_lock_says_so_and_for_whom(
     log: Path, held: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,7 +31,9 @@ from bucketize.table import json_text
 @click.option(
     "--budget", type=click.IntRange(1), default=8, show_default=True, help="The most clones."
 )
-@parameter.written_option("--output", "-o", help="Default: NAME.bkt.")
+@parameter.written_option(
+    "--output", "-o", callback=parameter.replaceable, help="Default: NAME.bkt."
+)
 @parameter.written_option("--log", help="The CSV to add to. Default: that of OUTPUT's name.")
 @parameter.threads_option
 @parameter.json_option

@@ -84,8 +84,8 @@ def compile(
     """
     as_ = as_ or (SO if output is not None and output.suffix == SUFFIXES[SO] else BKT)
     path = output or Path(f"{name_of(model)}{SUFFIXES[as_]}")
-    if path.is_dir() and as_ != C:
-        raise click.BadParameter(f"{path} is a directory")
+    if as_ != C:
+        parameter.check_whole(path)
     parameter.check_writable(path)
     loaded = load_model(model, bounds)
     tell_hints(loaded)

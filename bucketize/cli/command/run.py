@@ -58,7 +58,9 @@ if TYPE_CHECKING:
 @click.option(
     "--bytes", type=click.IntRange(1), help="Of --many: what calls that run at once may take."
 )
-@parameter.written_option("--output", "-o", help="Write results as .npz.")
+@parameter.written_option(
+    "--output", "-o", callback=parameter.replaceable, help="Write results as .npz."
+)
 @parameter.log_option
 @parameter.threads_option
 @parameter.invariant_option
