@@ -25,7 +25,7 @@ from bucketize.kernel.depthwise import template as depthwise
 from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm import cost, matmul
 from bucketize.kernel.gemm.macrokernel import CHUNK
-from bucketize.kernel.gemm.schedule import LOW, Tiling, tiles
+from bucketize.kernel.gemm.schedule import HIGH, LOW, Tiling, tiles
 from bucketize.kernel.product import Product
 from bucketize.kernel.schedule import Schedule
 from bucketize.kernel.winograd import template as winograd
@@ -276,6 +276,18 @@ def test_a_tile_of_six_rows_that_is_alone_fetches_all_that_it_reads(processor: P
     read = [2 * target.lanes * FLOAT_BYTES * loop.sums // 12 for loop in loops]
     mine = zip(loops, read, strict=True)
     assert any(x.function.endswith(".tile6") and x.fetched * LINE == bytes_ for x, bytes_ in mine)
+
+
+def test_a_tile_of_twelve_rows_that_is_alone_does_too_and_a_higher_one_is_not() -> None:
+    its = target_of(ZEN)
+    schedule = scheduled("dense", 14, 2 * its.lanes)
+    loops = product_loops("dense", schedule, replace(its, family=INTEL), ZEN)
+    for height in (9, 10, 12, 13, 14):
+        asking = [x for x in loops if x.function.endswith(f".tile{height}") and x.fetched]
+        assert len(asking) == (height <= HIGH)
+        for turn in asking:
+            steps = turn.sums // (2 * height)
+            assert turn.fetched * LINE == steps * 2 * its.lanes * FLOAT_BYTES
 
 
 def test_where_fetching_ahead_makes_a_machine_slower_a_tile_that_is_alone_does_not() -> None:

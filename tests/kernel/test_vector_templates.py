@@ -442,6 +442,21 @@ def test_a_pass_is_whole_where_rows_leave_the_second_cache() -> None:
     check(case, {"mr": 6, "nr": 64, "kc": 128}, replace(target, l2=1 << 13))
 
 
+def test_what_is_one_tile_takes_its_depth_in_one_pass() -> None:
+    """Its B is read once, whatever the schedule says; two tiles read theirs in parts."""
+    case = Case(matmul.TEMPLATE, product, ((N, 1024), (1024, 70)), ({"N": 1},), (1,))
+    schedule = {"mr": 14, "nr": 32, "kc": 128}
+
+    def pass_units(rows: int) -> Dim:
+        shapes = (rows, 1024), (1024, 70), (rows, 70)
+        launch = matmul.TEMPLATE.launch(case.workload(), schedule, shapes, TARGETS[0])
+        names = matmul._form(case.workload(), schedule, TARGETS[0]).dims
+        return launch.dims[names.index("pass_units")]
+
+    each = {rows: pass_units(rows) for rows in (0, 1, 12, 13, 28, 29)}
+    assert each == {0: 1024, 1: 1024, 12: 1024, 13: 128, 28: 128, 29: 128}
+
+
 # --- what is declined ------------------------------------------------------------------------
 
 

@@ -103,7 +103,7 @@ def seconds(p: Product, k: Knobs, c: ProductConstants, target: Target) -> Floats
     tiles = tiles_of(rows, mr)
     low, tall = np.floor(rows / tiles), rows % tiles
     panels = np.ceil(p.columns / width)
-    passes = np.ceil(p.depth / k.depth(p.depth))
+    passes = np.where((tiles == 1) & (not p.image), 1, np.ceil(p.depth / k.depth(p.depth)))
     depth = p.depth / passes  # of a pass
     part = depth * width * FLOAT_BYTES  # of B in a pass
     fitting = np.clip(FILL * target.registers // (rows * nv), 1, most_abreast(p, target))

@@ -47,7 +47,7 @@ class TileForm(Tile):
     in_order: bool = False
     """Whether elements of low tiles are summed in the order of those of high ones: in one chain."""
     streams: bool = False
-    """Whether a tile that is alone reads a packed B as a stream, if it has few sums."""
+    """Whether a tile that is alone reads a packed B as a stream, in a loop of its own."""
     near: bool = False
     """Whether what comes next of a packed B is asked for into the first cache, not the second."""
     abreast: int = 0

@@ -239,7 +239,9 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     steps = [factors[0][-1], b[-2], *(s[-2] for s in strides[2:])]
     levels, rows, steps = _flattened(merged(levels), out[-2], steps)
     b_bytes = f.head + depth * f.b_step if f.packed else f.width * FLOAT_BYTES
-    dims = balanced(rows, f.mr, HIGH) | {
+    dims = balanced(rows, f.mr, HIGH)
+    alone = 1 - minimum(dims["tiles"] - 1, 1)  # its B is read once: cuts would only halt the stream
+    dims |= {
         "panels": ceil_div(columns, f.width),
         "columns": columns,
         "depth": depth,
@@ -248,7 +250,7 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
         "panel_step": b_bytes,
         "b_step": steps[1],
         "copied": int(tiling.copy == "yes"),
-        "pass_units": depth_of_pass(rows, depth, tiling.kc, target),
+        "pass_units": maximum(depth_of_pass(rows, depth, tiling.kc, target), alone * depth),
     }
     dims |= {f"e{i}_step": step for i, step in enumerate(steps[3:])}
     copies = not f.packed and (dims["copied"] or columns % f.width != 0)

@@ -18,6 +18,7 @@ from bucketize.kernel.emit.dot import dot_bfloat16
 from bucketize.kernel.emit.vector import Writer
 from bucketize.kernel.emit.writer import BIT, FLOAT_BYTES, WORD, Size, Values
 from bucketize.kernel.gemm.form import TileForm
+from bucketize.kernel.gemm.schedule import HIGH
 from bucketize.kernel.gemm.store import Store, Words
 from bucketize.machine.target import LINE
 from bucketize.ops.rounding import FORMATS
@@ -32,8 +33,6 @@ UNROLL = 4
 """Steps of the reduction in a turn of its loop. On eleven products with 16 lanes one step took 1 to
 16 % longer, two from 2 % less to 9 % longer."""
 STREAM = 4096  # bytes that a tile which is alone fetches ahead: the processor stops at a page's end
-STREAMING = 16
-"""Vectors of sums of a tile that may read B as such a stream, in a loop of its own."""
 FIRST, SECOND = 3, 2  # the level of the caches that a prefetch brings a line to, as LLVM counts
 CHAINS = 8
 """Sums that a tile keeps going at least, each of which waits for itself alone: an addition takes
@@ -227,7 +226,7 @@ class RegisterTile:
         def stream() -> Values:
             return self.turns(depth, rows, b, sums, lambda _, at, n: self.fetch_stream(at, n))
 
-        if not self.form.streams or len(self.cells) > STREAMING:
+        if not self.form.streams or self.height > HIGH:  # higher ones are not alone
             return shared()
         alone = self.w.compare(self.frame.word("alone"), "!=", 0)
         return self.either(alone, stream, shared)
