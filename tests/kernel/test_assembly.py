@@ -278,10 +278,11 @@ def test_a_tile_of_six_rows_that_is_alone_fetches_all_that_it_reads(processor: P
     assert any(x.function.endswith(".tile6") and x.fetched * LINE == bytes_ for x, bytes_ in mine)
 
 
-def test_a_tile_of_twelve_rows_that_is_alone_does_too_and_a_higher_one_is_not() -> None:
+@pytest.mark.parametrize("kind", ["dense", "conv"])
+def test_a_tile_of_twelve_rows_that_is_alone_does_too_and_a_higher_one_is_not(kind: str) -> None:
     its = target_of(ZEN)
-    schedule = scheduled("dense", 14, 2 * its.lanes)
-    loops = product_loops("dense", schedule, replace(its, family=INTEL), ZEN)
+    schedule = scheduled(kind, 14, 2 * its.lanes)
+    loops = product_loops(kind, schedule, replace(its, family=INTEL), ZEN)
     for height in (9, 10, 12, 13, 14):
         asking = [x for x in loops if x.function.endswith(f".tile{height}") and x.fetched]
         assert len(asking) == (height <= HIGH)
