@@ -244,3 +244,33 @@ def test_a_log_is_refused(tmp_path: Path) -> None:
         bucketize.compile(
             bucketize.from_onnx(zoo.build("mlp")), invariant=True, log=tmp_path / "t.csv"
         )
+
+
+@pytest.mark.parametrize(
+    ("node", "axes"),
+    [
+        ("y = ReduceMean <axes = [1, 2, 3]> (x)", (1, 2, 3)),
+        ("m = ReduceMean <axes = [2, 3]> (x) y = Sub (x, m)", (2, 3)),
+        ("y = InstanceNormalization (x, one, zero)", (2, 3)),
+        ("y = LayerNormalization <axis = 1> (x, ones)", (1, 2, 3)),
+    ],
+)
+def test_sums_of_hundreds_of_thousands_keep_their_digits(node: str, axes: tuple[int, ...]) -> None:
+    """In one order they are long chains, which of float32 lost all but two or three."""
+    shape = 3, 512, 512
+    model = parse(f"(float[N, 3, 512, 512] x) => (y) {{ {node} }}")
+    given = {"one": np.ones(3), "zero": np.zeros(3), "ones": np.ones(shape)}
+    for name, value in given.items():
+        tensor = numpy_helper.from_array(value.astype(np.float32), name)
+        model.graph.initializer.append(tensor)
+    images = np.random.default_rng(0).standard_normal((1, *shape), dtype=np.float32) / 100 + 0.4
+    wide = images.astype(np.float64)
+    mean = wide.mean(axes, keepdims=True)
+    want = {
+        "ReduceMean": mean,
+        "Sub": wide - mean,
+        "InstanceNormalization": (wide - mean) / np.sqrt(wide.var(axes, keepdims=True) + 1e-5),
+    }
+    want["LayerNormalization"] = want["InstanceNormalization"]
+    (got,) = bucketize.compile(bucketize.from_onnx(model), invariant=True).run(images)
+    np.testing.assert_allclose(got, want[model.graph.node[-1].op_type], atol=2e-6)

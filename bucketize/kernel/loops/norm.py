@@ -29,7 +29,7 @@ from bucketize.kernel.loops.loop import (
     loop_template,
     takes,
 )
-from bucketize.kernel.loops.reduce import BLOCK, highest, lowest
+from bucketize.kernel.loops.reduce import BLOCK, ZERO, highest, lowest
 from bucketize.kernel.template import Launch, Shapes, Template
 from bucketize.kernel.workload import Workload
 from bucketize.op import Op
@@ -232,20 +232,25 @@ CUMSUM = _along(
 # --- layer norm ----------------------------------------------------------------------------------
 
 
-def _norm_source(workload: Workload) -> str:
-    """Two passes for mean and variance, and one to scale, over the axes that share a stride."""
+def _norm_source(workload: Workload, lanes: int = 0) -> str:
+    """Two passes for mean and variance, and one to scale, over the axes that share a stride.
+
+    With lanes it is for sums in one order, which are chains of float64.
+    """
     x, scale, bias = (a.type.shape for a in workload.anchor.args)
     tail = x[workload.anchor.attrs["axis"] :]
-    s = Source()
+    s, kind = Source(), dtype_text(workload.result.dtype)
+    wide = lanes > 0 and kind == "float32"
+    zero, joined = (ZERO, "{} + {}") if wide else (_number(workload, 0), "plus({}, {})")
     with s.loops(i="begin, end"):
-        s("p = i * n", f"total = {_number(workload, 0)}")
+        s("p = i * n", f"total = {zero}")
         with s.loops(k="n"):
-            s("total = plus(total, x0[p + k])")
-        s(f"mean = total / {_number(workload, 'n')}", f"square = {_number(workload, 0)}")
+            s(f"total = {joined.format('total', 'x0[p + k]')}")
+        s(f"mean = {kind}(total) / {_number(workload, 'n')}", f"square = {zero}")
         with s.loops(k="n"):
-            s("v = x0[p + k] - mean", "square = plus(square, v * v)")
+            s("v = x0[p + k] - mean", f"square = {joined.format('square', 'v * v')}")
         epsilon = _number(workload, workload.anchor.attrs["epsilon"])
-        s(f"f = rsqrt(square / {_number(workload, 'n')} + {epsilon})")
+        s(f"f = rsqrt({kind}(square) / {_number(workload, 'n')} + {epsilon})")
         _scale(s, collapsed(axes_of([scale, bias, tail], tail)) or [([], (STANDS,) * 3)])
     names = [f"{name}{a}" for name in ("e", "s1_", "s2_") for a in range(len(tail))]
     return kernel_text("layer_norm", workload, s, ["n", *names])
@@ -292,4 +297,5 @@ LAYER_NORM = loop_template(
     _norm_source,
     _norm_launch,
     lambda _, at: {"row": at.extent, "fold": 2 * at.extent, "simple": 8 * at.extent * at.dims[0]},
+    ordered=_norm_source,
 )

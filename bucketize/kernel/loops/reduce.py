@@ -35,6 +35,8 @@ from bucketize.types.number import kind_of
 
 BLOCK = 256  # elements that are accumulated at a time: a few KiB of stack
 ROW_GRAIN = 16
+ZERO = "float64(0)"
+"""Where sums in one order begin that are one chain: of millions float32 would lose all digits."""
 
 
 def lowest(dtype: np.dtype[Any]) -> Any:
@@ -74,7 +76,7 @@ def _runs(workload: Workload) -> list[tuple[bool, list[int]]]:
 
 
 def _source(workload: Workload, lanes: int = 0) -> str:
-    """The text; with lanes, rows are summed as `row_total` does."""
+    """The text; with lanes, rows are summed as `row_total` does, and several axes in float64."""
     groups = _runs(workload)
     kept = [g for g, (reduced, _) in enumerate(groups) if not reduced]
     gone = [g for g, (reduced, _) in enumerate(groups) if reduced]
@@ -130,11 +132,14 @@ def _rows(s: Source, workload: Workload, kept: list[int], gone: list[int], lanes
         if len(workload.anchor.attrs["axes"]) == 1:
             row_total(s, workload, step, _start(workload), ("p", f"p + n{last}"), lanes)
         else:
-            s(f"a = {_start(workload)}")
+            wide = lanes > 0 and step == "plus" and workload.result.dtype == np.float32
+            s(f"a = {ZERO if wide else _start(workload)}")
             with s.loops(**{f"r{g}": f"n{g}" for g in outer}):
                 s(f"q = {' + '.join(['p', *(f'r{g} * s{g}' for g in outer)])}")
                 with s.loops(u=f"n{last}"):
-                    s(f"a = {step}(a, x0[q + u])")
+                    s("a = a + x0[q + u]" if wide else f"a = {step}(a, x0[q + u])")
+            if wide:
+                s("a = float32(a)")
         s(f"y[i + t] = {_finished(workload, 'a')}")
 
 
