@@ -129,6 +129,10 @@ class KernelError(BucketizeError):
     """A kernel that cannot be built or a schedule that is not legal."""
 
 
+class CacheError(KernelError):
+    """A kernel that cannot be kept: no fault of its own."""
+
+
 class ProgramError(BucketizeError):
     """A saved program that cannot be written, read, or run on this machine."""
 

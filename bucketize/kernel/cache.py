@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bucketize.errors import KernelError, warn
+from bucketize.errors import CacheError, KernelError, warn
 from bucketize.kernel.object import sealed, unsealed
 from bucketize.lock import locked
 from bucketize.machine.directory import VARIABLE, cache_directory, kept_files
@@ -88,8 +88,8 @@ def _check_owner(path: Path, status: os.stat_result) -> None:
         )
 
 
-def _unusable(source: Path, error: OSError) -> KernelError:
-    return KernelError(f"cannot keep a kernel in {source.parent} (set {VARIABLE}): {error}")
+def _unusable(source: Path, error: OSError) -> CacheError:
+    return CacheError(f"cannot keep a kernel in {source.parent} (set {VARIABLE}): {error}")
 
 
 # --- how it is kept small ------------------------------------------------------------------------

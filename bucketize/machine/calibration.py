@@ -30,6 +30,10 @@ TOLD = "sys_vendor", "product_name"
 """Files that name a board: clouds name themselves there, and the kind of instance."""
 
 
+KINDS = {"machine": str, "when": str, "cores": int, "spread": int | float}
+"""What the fields are, beside speeds and the family."""
+
+
 @dataclass(frozen=True)
 class Calibration:
     """What was measured on a machine."""
@@ -98,7 +102,7 @@ def stored(machine: str) -> Calibration | None:
         return read(path.read_text())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         LOGGER.warning("%s is not used: %s", path, e)
         return None
 
@@ -109,6 +113,9 @@ def read(text: str) -> Calibration:
     names = {f.name for f in fields(Calibration)}
     if not isinstance(values, dict) or {"refined", *values} != names:
         raise ValueError("it is no calibration of this version")
+    for name, kind in KINDS.items():
+        if not isinstance(values[name], kind):
+            raise ValueError(f"{name} is {values[name]!r}")
     speeds = {name: speed_of(values[name]) for name in ("alone", "beside")}
     if values.get("refined") is not None:
         speeds["refined"] = speed_of(values["refined"])

@@ -124,7 +124,7 @@ class Target:
     """Whether each element is summed in one order, whatever else a kernel is asked for: what
     `compile` calls `invariant`, and what saved programs call it."""
     weight_bytes: int = 0
-    """Of a program's weights, where each call reads more of them than defaults take for granted."""
+    """Bytes of a program's weights, if a call reads more of them than defaults take for granted."""
 
     @cached_property
     def crowded(self) -> Target:

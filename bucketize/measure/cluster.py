@@ -52,7 +52,7 @@ def connected(address: str, patience_s: float = PATIENCE_S) -> Iterator[Any]:
     try:
         dask.comm.get_address_host_port(address)  # a client waits long before it finds it malformed
         client = dask.Client(address, timeout=patience_s, set_as_default=False)
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, TypeError) as e:  # TypeError: TLS that nobody configured
         raise TuneError(f"no Dask scheduler answers at {address}: {e}") from e
     with client:
         yield client

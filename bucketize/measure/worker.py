@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from bucketize.busy import machine_load
 from bucketize.compare import relative_error
-from bucketize.errors import BucketizeError, TuneError, unknown_name
+from bucketize.errors import BucketizeError, CacheError, TuneError, unknown_name
 from bucketize.kernel.build import build, is_built
 from bucketize.kernel.schedule import Implementation
 from bucketize.kernel.templates import TEMPLATES
@@ -49,6 +49,8 @@ def built(source: str, hint: str, say: Say) -> Event:
     say("compile")
     try:
         return {"error": "", "compile_s": build(source, name_hint=hint).compile_s}
+    except CacheError as e:
+        return _refused(e)
     except Exception as e:  # whatever a template or numba raises is an outcome
         return {"error": f"{type(e).__name__}: {e}"}
 
@@ -92,6 +94,8 @@ class _Measurement:
         try:
             seconds = self.prepare()
             call = self.call()
+        except CacheError:  # this machine's fault, and none of the kernel
+            raise
         except Exception as e:  # whatever a template or numba raises is an outcome
             self.outcome = Outcome(error_kind="compile", error=f"{type(e).__name__}: {e}")
             return
@@ -184,8 +188,16 @@ def _answer(asked: dict[str, Any], say: Say) -> Event:
     try:
         case = _prepared(job)
     except BucketizeError as e:
-        return {"refused": "; ".join([e.message, *e.notes])}
-    return {"outcomes": [asdict(outcome) for outcome in measured(job, case, say)]}
+        return _refused(e)
+    try:
+        return {"outcomes": [asdict(outcome) for outcome in measured(job, case, say)]}
+    except CacheError as e:
+        return _refused(e)
+
+
+def _refused(error: BucketizeError) -> Event:
+    """What ends a session: it says nothing of kernels."""
+    return {"refused": "; ".join([error.message, *error.notes])}
 
 
 def _prepared(job: Job) -> KernelCase:

@@ -64,6 +64,8 @@ DAMAGED: dict[str, tuple[Any, str]] = {
         json.dumps({**asdict(MINE), "family": "z80"}),
         "family is 'z80', not of Intel, AMD",
     ),
+    "noise that is none": (json.dumps({**asdict(MINE), "spread": None}), "spread is None"),
+    "a time that is none": (json.dumps({**asdict(MINE), "when": 5}), "when is 5"),
     "a figure is missing": (
         json.dumps({**asdict(MINE), "alone": {"ghz": 3.0}}),
         "a speed has ghz, fma",
@@ -85,6 +87,15 @@ DAMAGED: dict[str, tuple[Any, str]] = {
         "l2 is True",
     ),
 }
+
+
+def test_a_file_of_nothing_but_brackets_is_not_used(
+    mine: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(MINE).write_text("[" * 100_000)
+    with caplog.at_level(logging.WARNING, "bucketize"):
+        assert stored(MINE.machine) is None
+    assert "is not used: maximum recursion depth" in caplog.text
 
 
 @pytest.mark.parametrize("what", DAMAGED)

@@ -291,6 +291,24 @@ def test_a_worker_that_does_not_start_is_an_error(log: Path) -> None:
     assert set(children()) == before
 
 
+def test_a_cache_that_takes_no_kernel_is_no_fault_of_kernels(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No row says that one failed, so that the next session tunes."""
+    options = {"log": log, "trials": 2, "until": 0.0}
+    monkeypatch.setenv("BUCKETIZE_CACHE", "/proc/kernels")
+    with (
+        Worker(LIMITS) as worker,
+        pytest.raises(TuneError, match="cannot keep a kernel in /proc/kernels"),
+    ):
+        tune(module(), measurer=worker, **options)
+    assert not log.exists()
+    monkeypatch.setenv("BUCKETIZE_CACHE", str(tmp_path / "kernels"))
+    with Worker(LIMITS) as worker:
+        tune(module(), measurer=worker, **options)
+    assert {row.error_kind for row in rows(log)} == {"none"}
+
+
 class Scripted(Child):
     """A process that says what it is told to."""
 
