@@ -10,8 +10,6 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from bucketize.machine.file import takes_files
-
 PATIENCE_S = 1.0  # this much is waited in silence
 
 
@@ -25,7 +23,7 @@ def locked(path: Path, timeout_s: float, say: Callable[[str], None]) -> Iterator
     try:
         lock.acquire(timeout=min(PATIENCE_S, timeout_s))
     except Timeout:
-        if not (path.exists() or takes_files(path.parent)):  # as in /proc, where nobody holds it
+        if not path.exists():  # as in /proc: what is not there nobody holds; nobody removes it
             raise FileNotFoundError(errno.ENOENT, f"no file can be made in {path.parent}") from None
         what = f"the lock {path}, which {_holder(path)} holds"
         limit = f"; up to {timeout_s:.3g} s" if timeout_s < math.inf else ""

@@ -210,7 +210,8 @@ def test_who_waits_for_the_lock_of_a_kernel_says_so_and_for_whom(
         files.made(cache / "k_1.py", "", lambda _: b"")
 
 
-def test_what_is_waited_in_silence_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_waited_in_silence_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").touch()
     waits: list[float] = []
 
     def acquire(_lock: FileLock, timeout: float) -> None:
@@ -219,7 +220,7 @@ def test_what_is_waited_in_silence_counts(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr("bucketize.lock.FileLock.acquire", acquire)
     for timeout in (60.0, 0.5):
-        with pytest.raises(TimeoutError), locked(Path("a"), timeout, lambda _: None):
+        with pytest.raises(TimeoutError), locked(tmp_path / "a", timeout, lambda _: None):
             pass
     assert waits == [1.0, 59.0, 0.5, 0.0]
 
