@@ -345,6 +345,8 @@ def _at(address: int, shape: Sequence[int], element_type: Any) -> Array:
     """The array that lies at an address."""
     dtype = _dtype(element_type)
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if not address and size:
+        raise ArgumentError(f"expected the address of {size:,} bytes, got {address!r}")
     memory: Any = (ctypes.c_char * size).from_address(address)
     array: Array = np.frombuffer(memory, dtype).reshape(tuple(shape))
     return array

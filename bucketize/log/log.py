@@ -22,6 +22,7 @@ from bucketize.lock import locked
 from bucketize.log.cell import Cells, Check, encoded, one_of, picked, row_faults, split, typed
 from bucketize.log.environment import ALIKE, HOST, VERSIONS, Environment, here
 from bucketize.log.trial import ADDED, COLUMNS, CONFIRMING, PARSERS, SCHEMA_VERSION, WORDS, Trial
+from bucketize.machine.file import path_of
 from bucketize.types import show_interval
 
 LOCK_TIMEOUT_S = 600.0  # nobody holds it as long
@@ -172,7 +173,7 @@ def rows(path: str | Path, templates: Container[str] | None = None) -> list[Tria
 
 def table(path: str | Path, templates: Container[str] | None = None) -> Table:
     """The log's trials by column, those that this version does not know included; as `rows`."""
-    path = Path(path)
+    path = path_of(path, "the path of a log")
     reading = read(content(path), path, templates)
     reading.tell(path)
     return reading.table

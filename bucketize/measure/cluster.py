@@ -6,13 +6,14 @@ that is lost is known by name with what it did, which is tried once more, by ano
 
 from __future__ import annotations
 
+import concurrent.futures
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any, TypeAlias, TypeVar, cast
 
 from bucketize.errors import TuneError, unknown_name, warn
@@ -51,11 +52,30 @@ def connected(address: str, patience_s: float = PATIENCE_S) -> Iterator[Any]:
     dask = distributed()
     try:
         dask.comm.get_address_host_port(address)  # a client waits long before it finds it malformed
-        client = dask.Client(address, timeout=patience_s, set_as_default=False)
+        start = partial(dask.Client, address, timeout=patience_s, set_as_default=False)
+        client = _answered(start, 2 * patience_s)
     except (OSError, ValueError, TypeError) as e:  # TypeError: TLS that nobody configured
-        raise TuneError(f"no Dask scheduler answers at {address}: {e}") from e
+        why = str(e) or "what listens there does not greet as one"
+        raise TuneError(f"no Dask scheduler answers at {address}: {why}") from e
     with client:
         yield client
+
+
+def _answered(start: Callable[[], Any], patience_s: float) -> Any:
+    """What `start` makes; a TimeoutError if that takes longer.
+
+    A client waits without end for the greeting of what listens and is no scheduler.
+    """
+    answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(start())
+        except BaseException as e:  # it is raised where it is waited for
+            answer.set_exception(e)
+
+    Thread(target=run, daemon=True).start()
+    return answer.result(patience_s)
 
 
 # --- on the workers ------------------------------------------------------------------------------

@@ -110,6 +110,11 @@ def session() -> bucketize.InferenceSession:
             ArgumentError,
             "expected cpu 0, the only one here, got cuda 1",
         ),
+        (
+            lambda b: b.bind_input("x", "cpu", 0, np.float32, X.shape, 0),
+            ArgumentError,
+            "expected the address of 48 bytes, got 0",
+        ),
         (lambda b: bucketize.OrtValue(None).shape(), ArgumentError, "the value is no tensor"),
         (
             lambda b: session().run_with_iobinding(X),

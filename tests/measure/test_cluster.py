@@ -251,6 +251,21 @@ def test_without_distributed_it_is_told_how_to_get_it(monkeypatch: pytest.Monkey
         pass
 
 
+def test_what_listens_and_is_no_scheduler_is_not_waited_for() -> None:
+    """As a dashboard, which takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+        message = f"no Dask scheduler answers at {address}: what listens there does not greet as"
+        with pytest.raises(TuneError, match=message), connected(address, 0.5):
+            pass
+
+
+def test_tls_that_nobody_configured_is_an_error() -> None:
+    message = "no Dask scheduler answers at tls://127.0.0.1:9: TLS expects"
+    with pytest.raises(TuneError, match=message), connected("tls://127.0.0.1:9", 0.5):
+        pass
+
+
 def test_an_address_where_no_scheduler_answers() -> None:
     message = "no Dask scheduler answers at tcp://127.0.0.1:9: "
     with pytest.raises(TuneError, match=message), connected("tcp://127.0.0.1:9", 0.5):

@@ -239,6 +239,11 @@ def test_without_it_a_lone_row_is_summed_otherwise() -> None:
     assert differ == [True, False]
 
 
+def test_a_log_is_a_path() -> None:
+    with pytest.raises(ArgumentError, match="expected the path of a log, got list"):
+        bucketize.compile(bucketize.from_onnx(zoo.build("mlp")), log=[1])  # type: ignore[arg-type]
+
+
 def test_a_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="invariant sums in one order, of which a log"):
         bucketize.compile(

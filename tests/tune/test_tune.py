@@ -736,6 +736,11 @@ def test_the_model_is_named_after_the_log(log: Path) -> None:
     ("options", "error", "message"),
     [
         ({"trials": 0}, TuneError, "trials: expected at least 1, got 0"),
+        ({"log": 3}, ArgumentError, "expected the path of a log, got int"),
+        ({"sizes": {"N": 3}}, ArgumentError, r"sizes: expected 'middle', .* got {'N': 3}"),
+        ({"sizes": 3}, ArgumentError, r"or a list as \[{'N': 3}, .* got 3"),
+        ({"sizes": [{"N": "x"}]}, ArgumentError, r"sizes: expected .* got \[{'N': 'x'}\]"),
+        ({"client": "tcp://a:1"}, ArgumentError, r"expected distributed.Client\(.* got 'tcp:"),
         ({"threads": 999}, TuneError, r"threads: expected 1 to \d+, got 999"),
         ({"trials": "8"}, TuneError, "trials: expected at least 1, got '8'"),
         ({"threads": "2"}, TuneError, r"threads: expected 1 to \d+, got '2'"),
