@@ -159,9 +159,8 @@ def test_nothing_is_fetched() -> None:
 
 def test_sections_without_data_say_how_to_have_them() -> None:
     wanted = {s.name: s.wanted for s in sections(bare()) if s.wanted}
-    assert wanted.keys() == {
-        *("decisions", "traffic", "implementations", "frontier", "against", "search", "failures")
-    }
+    lacking = {"decisions", "traffic", "frontier", "against", "search", "failures"}
+    assert wanted.keys() - {"implementations"} == lacking  # of which a machine may have several
     assert "--traffic" in wanted["traffic"]
     assert "--partition" in wanted["frontier"]
     assert "--log trials.csv" in wanted["search"]
