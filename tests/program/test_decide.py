@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import bucketize
 from bucketize import ops
@@ -76,9 +77,10 @@ def test_a_program_that_is_decided_anew_has_the_weights_of_before() -> None:
     assert anew.target == replace(HELD, name="another", weight_bytes=4 * WEIGHTS)
 
 
-def test_a_saved_program_has_them(tmp_path: Path) -> None:
+def test_a_saved_program_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "COLD", 1)  # whatever second cache this machine has
     many = bucketize.compile(layers(8))
     many.save(tmp_path / "many.bkt")
     saved = bucketize.load(tmp_path / "many.bkt").program.target
     assert saved == many.program.target
-    assert saved.weight_bytes in (0, 8 * WEIGHTS)  # by the second cache of this machine
+    assert saved.weight_bytes == 8 * WEIGHTS

@@ -71,7 +71,7 @@ def fetches_near(target: Target) -> bool:
     """Whether tiles ask for the panel that comes next into the first cache, not the second.
 
     On a Zen 5, where weights come from memory, 16 to 48 rows by panels that begin at a page came to
-    take 1.2 to 1.4 times as long by requests into the second; 128 rows take 0.96 to 1.0 by those
+    take 1.1 to 1.5 times as long by requests into the second; 128 rows take 0.96 to 1.0 by those
     into the first, in caches 1.0 to 1.02. A Zen 3 does both alike; on Intel nobody measured it.
     """
     return target.family == AMD

@@ -239,18 +239,19 @@ def _norm_source(workload: Workload, lanes: int = 0) -> str:
     """
     x, scale, bias = (a.type.shape for a in workload.anchor.args)
     tail = x[workload.anchor.attrs["axis"] :]
-    s, kind = Source(), dtype_text(workload.result.dtype)
-    wide = lanes > 0 and kind == "float32"
+    s, wide = Source(), lanes > 0 and dtype_text(workload.result.dtype) == "float32"
     zero, joined = (ZERO, "{} + {}") if wide else (_number(workload, 0), "plus({}, {})")
     with s.loops(i="begin, end"):
         s("p = i * n", f"total = {zero}")
         with s.loops(k="n"):
             s(f"total = {joined.format('total', 'x0[p + k]')}")
-        s(f"mean = {kind}(total) / {_number(workload, 'n')}", f"square = {zero}")
+        s(*["total = float32(total)"][:wide])
+        s(f"mean = total / {_number(workload, 'n')}", f"square = {zero}")
         with s.loops(k="n"):
             s("v = x0[p + k] - mean", f"square = {joined.format('square', 'v * v')}")
         epsilon = _number(workload, workload.anchor.attrs["epsilon"])
-        s(f"f = rsqrt({kind}(square) / {_number(workload, 'n')} + {epsilon})")
+        s(*["square = float32(square)"][:wide])
+        s(f"f = rsqrt(square / {_number(workload, 'n')} + {epsilon})")
         _scale(s, collapsed(axes_of([scale, bias, tail], tail)) or [([], (STANDS,) * 3)])
     names = [f"{name}{a}" for name in ("e", "s1_", "s2_") for a in range(len(tail))]
     return kernel_text("layer_norm", workload, s, ["n", *names])
