@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from onnx import GraphProto, ModelProto, TensorShapeProto, ValueInfoProto
@@ -49,6 +50,8 @@ TRIED = 1 << 12
 """Sizes of a symbol, until one is found that the model takes: images of the largest windows.
 
 Beyond, the symbol begins at its first size, or 1, and calls are told which op refuses theirs."""
+MOST_TRIED = 16
+"""Squeezes under a condition, of which is asked what else a model takes: two imports for each."""
 BOUNDS = "bucketize.bounds"  # in a model's metadata: {"N": [1, 32]}, inclusive, as JSON
 
 
@@ -97,12 +100,58 @@ def from_onnx(
     names = [output.name for output in proto.graph.output]
     check_different("output", names)
     check_different("function", [str(function_key(f)) for f in proto.functions])
-    own = functions(proto)
-    translation = Translation(opsets(proto), precision, weights, own, postpone=postpone)
-    with assumptions() as relied:
-        main = translation.function("main", proto.graph, params, {})
-    translation.check()
-    return Module({"main": _begun(main, relied, bounds or {})}, names=names)
+    versions, own = opsets(proto), functions(proto)
+
+    def translated(squeezes: Mapping[str, bool]) -> _Attempt:
+        translation = Translation(
+            versions, precision, weights, own, postpone=postpone, squeezes=squeezes
+        )
+        with assumptions() as relied:
+            main = translation.function("main", proto.graph, params, {})
+        return _Attempt(translation, main, relied)
+
+    attempt = _settled(translated)
+    attempt.translation.check()
+    return Module({"main": _begun(attempt.main, attempt.relied, bounds or {})}, names=names)
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """A model, translated with some of its squeezes decided."""
+
+    translation: Translation
+    main: Function
+    relied: list[Assumption]
+
+    @property
+    def left(self) -> Iterable[str]:
+        """The nodes that squeeze an axis or not, in order."""
+        return self.translation.undecided
+
+
+def _settled(translate: Callable[[Mapping[str, bool]], _Attempt]) -> _Attempt:
+    """The translation with each squeeze in place without which the model is legal at no sizes.
+
+    That the extent is 1 is then for a run to check, as of any extents that have to be equal.
+    """
+    decided: dict[str, bool] = {}
+    attempt, tried = translate(decided), set[str]()
+    while left := [node for node in attempt.left if node not in tried][: MOST_TRIED - len(tried)]:
+        tried.add(left[0])
+        whole, squeezed = ({**decided, left[0]: is_one} for is_one in (False, True))
+        if _legal(translate, whole) is None and (better := _legal(translate, squeezed)):
+            decided, attempt = squeezed, better
+    return attempt
+
+
+def _legal(
+    translate: Callable[[Mapping[str, bool]], _Attempt], squeezes: Mapping[str, bool]
+) -> _Attempt | None:
+    try:
+        attempt = translate(squeezes)
+    except BucketizeError:
+        return None
+    return None if attempt.translation.faults else attempt
 
 
 def _begun(main: Function, relied: Iterable[Assumption], bounds: Bounds) -> Function:
@@ -180,8 +229,11 @@ def _parameter(value: ValueInfoProto, shape: Iterable[int | Key], dims: Mapping[
 
 
 def _extent(value: ValueInfoProto, axis: int, dim: TensorShapeProto.Dimension) -> int | Key:
-    """An extent, or what it is known by; -1 is how some exporters write that they know neither."""
-    if dim.dim_param:
+    """An extent, or what it is known by.
+
+    -1, and a name without a letter, as "?", is how some exporters write that they know neither.
+    """
+    if re.search(r"\w", dim.dim_param):
         return dim.dim_param
     if not dim.HasField("dim_value") or dim.dim_value == -1:
         return value.name, axis

@@ -38,6 +38,7 @@ from bucketize.onnx.node import (
     Untold,
     converter_of,
 )
+from bucketize.onnx.optional_squeeze import is_optional_squeeze
 from bucketize.onnx.standard import (
     check_dtypes,
     check_node,
@@ -98,6 +99,10 @@ class Translation:
     """Constants whose axes are in another order."""
     postpone: Postpone | None = None
     """What to do with a node that only a run can convert."""
+    squeezes: Mapping[str, bool] = field(default_factory=dict)
+    """By nodes that squeeze an extent if it is 1: whether it is."""
+    undecided: dict[str, None] = field(default_factory=dict)
+    """Nodes that do so, and of which that is not known, in order."""
 
     def function(
         self, name: str, graph: GraphProto, params: Sequence[Var], outer: Values
@@ -199,14 +204,27 @@ class Translation:
         reader = f"node {self.title(node)!r}"
         inputs = [_find(scope.values, name, reader) for name in node.input]
         graphs = {a.name: a.g for a in node.attribute if a.type == AttributeProto.GRAPH}
-        if (taken := _taken(node, inputs, graphs)) is not None:
+        if (taken := self._taken(node, inputs, graphs)) is not None:
             return self._emit(taken.name, taken, scope.values, {}, scope.builder)
         blocks = {k: self._block(g, scope.values) for k, g in graphs.items()}
         if _is_lost(node, inputs, graphs, blocks):
             return [None] * len(node.output)
+        if is_optional_squeeze(scope.builder, inputs, blocks):
+            self.undecided[self.title(node)] = None
         if own is not None:
             return self._call(own, node, defaults_of(own), inputs, scope)
         return self._standard(node, inputs, blocks, scope)
+
+    def _taken(
+        self, node: NodeProto, inputs: Inputs, graphs: Mapping[str, GraphProto]
+    ) -> GraphProto | None:
+        """The branch of an `If` that is decided: nothing need be known of the other one."""
+        if node.op_type != "If" or domain(node.domain) or not inputs or inputs[0] is None:
+            return None
+        match inputs[0].type.value, self.squeezes.get(self.title(node)):
+            case ((int(truth),), _) | (_, bool(truth)):
+                return graphs.get("then_branch" if truth else "else_branch")
+        return None
 
     def _check(self, node: NodeProto) -> None:
         """Raise Unsupported for a node that nothing here reads, or that is not valid."""
@@ -332,16 +350,6 @@ def _check_drawn(body: Builder) -> None:
     """Raise Unsupported where the body of a loop draws numbers."""
     if any("seed" in b.op.defaults for b in all_bindings(body.function("", (), ()))):
         raise Unsupported("its body draws numbers, and each round would draw the same")
-
-
-def _taken(node: NodeProto, inputs: Inputs, graphs: Mapping[str, GraphProto]) -> GraphProto | None:
-    """The branch of an `If` whose condition is known: nothing need be known of the other one."""
-    if node.op_type != "If" or domain(node.domain) or not inputs or inputs[0] is None:
-        return None
-    match inputs[0].type.value:
-        case (int(truth),):
-            return graphs.get("then_branch" if truth else "else_branch")
-    return None
 
 
 def _unranked(node: NodeProto, scope: ImportScope) -> str:

@@ -156,6 +156,29 @@ def test_reductions_over_any_axes(axes: tuple[int, ...]) -> None:
         check(load, [floats(n, 7, m, c)], {"N": n, "M": m, "C": c})
 
 
+@pytest.mark.parametrize("rows", [1, 1023, 1024, 1025, 1 << 17])
+@pytest.mark.parametrize(
+    ("op", "attrs"),
+    [
+        (ops.reduce_sum, {"axes": (0,)}),
+        (ops.reduce_sum, {"axes": (0, 2)}),
+        (ops.softmax, {"axis": 0}),
+        (ops.log_softmax, {"axis": 0}),
+    ],
+    ids=str,
+)
+def test_sums_of_many_rows_keep_their_digits(op: Op, attrs: dict[str, Any], rows: int) -> None:
+    """A chain ends at 1,024 of them: float32 would lose half of its digits in 2^17."""
+    shape = (rows, 2, 3, 5)
+    x = np.random.default_rng(rows).random(shape, np.float32)
+    load = workload(op, tensor(F32, N, *shape[1:]), **attrs)
+    template, want = loop_template(load), op.compute(x.astype(np.float64), **attrs)
+    assert template is not None
+    likes = [np.empty(want.shape, np.float32)]
+    (got,) = run(template, load, template.default(load, host()), [x], {"N": rows}, likes, 1)
+    np.testing.assert_allclose(got, want, 2e-6)
+
+
 def test_an_empty_sum_is_zero() -> None:
     load = workload(ops.reduce_sum, tensor(F32, Symbol("Z", 0), N), axes=(0,))
     check(load, [np.zeros((0, 3), np.float32)], {"Z": 0, "N": 3})

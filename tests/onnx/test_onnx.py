@@ -48,7 +48,10 @@ def test_dim_names_become_symbols_with_bounds():
 def test_a_dim_without_a_name_gets_one_of_its_own():
     model = parse("(float[x_1, ?] x, float[?] z) => (y) { y = Identity(x) }")
     assert list(from_onnx(model).main.symbols()) == ["x_1", "x_1_", "z_0"]
-    model.graph.input[1].type.tensor_type.shape.dim[0].dim_value = -1
+    (_, first), (second,) = (i.type.tensor_type.shape.dim for i in model.graph.input)
+    second.dim_value = -1
+    assert list(from_onnx(model).main.symbols()) == ["x_1", "x_1_", "z_0"]
+    first.dim_param = second.dim_param = "?"  # as paddle2onnx writes it
     assert list(from_onnx(model).main.symbols()) == ["x_1", "x_1_", "z_0"]
 
 

@@ -29,7 +29,7 @@ from bucketize.kernel.loops.loop import (
     loop_template,
     takes,
 )
-from bucketize.kernel.loops.reduce import BLOCK, ZERO, highest, lowest
+from bucketize.kernel.loops.reduce import BLOCK, CHAIN, ZERO, highest, lowest
 from bucketize.kernel.template import Launch, Shapes, Template
 from bucketize.kernel.workload import Workload
 from bucketize.op import Op
@@ -112,17 +112,21 @@ def _softmax_lines(s: Source, workload: Workload) -> None:
 
 def _softmax_blocks(s: Source, workload: Workload) -> None:
     keeps = workload.anchor.op is softmax
-    dtype = dtype_text(workload.result.dtype)
-    s(f"top = scratch({BLOCK}, {dtype})", f"total = scratch({BLOCK}, {dtype})")
+    dtype, zero = dtype_text(workload.result.dtype), _number(workload, 0)
+    s(*(f"{name} = scratch({BLOCK}, {dtype})" for name in ("top", "total", "sums")))
     with s.loops(t="m"):
-        s(f"top[t] = {_number(workload, '-math.inf')}", f"total[t] = {_number(workload, 0)}")
+        s(f"top[t] = {_number(workload, '-math.inf')}", f"total[t] = {zero}", f"sums[t] = {zero}")
     with s.loops(k="n", t="m"):
         s("top[t] = greatest(top[t], x0[p + k * inner + t])")
-    with s.loops(k="n", t="m"):
-        s("v = exp(x0[p + k * inner + t] - top[t])", *["y[p + k * inner + t] = v"][:keeps])
-        s("total[t] += v")
+    with s.loops(k="n"):
+        with s.block(f"if k % {CHAIN} == 0:"), s.loops(t="m"):
+            s("sums[t] += total[t]", f"total[t] = {zero}")
+        with s.loops(t="m"):
+            s("v = exp(x0[p + k * inner + t] - top[t])", *["y[p + k * inner + t] = v"][:keeps])
+            s("total[t] += v")
     with s.loops(t="m"):
-        s(f"total[t] = {_number(workload, 1)} / total[t]" if keeps else "total[t] = log(total[t])")
+        s("v = sums[t] + total[t]")
+        s(f"total[t] = {_number(workload, 1)} / v" if keeps else "total[t] = log(v)")
     with s.loops(k="n", t="m"):
         s("q = p + k * inner + t")
         s("y[q] = y[q] * total[t]" if keeps else "y[q] = x0[q] - top[t] - total[t]")

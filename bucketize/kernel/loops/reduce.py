@@ -8,7 +8,8 @@ leave to reorder (see `accumulate.py`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,10 @@ from bucketize.types.number import kind_of
 BLOCK = 256  # elements that are accumulated at a time: a few KiB of stack
 ROW_GRAIN = 16
 ZERO = "float64(0)"
-"""Where sums in one order begin that are one chain: of millions float32 would lose all digits."""
+"""Where sums begin that are one chain of any length: of millions float32 would lose all digits."""
+CHAIN = 1024
+"""Rows that are one sum in float32, before it joins what came before: its error grows with them
+(Higham, The Accuracy of Floating Point Summation, 1993)."""
 
 
 def lowest(dtype: np.dtype[Any]) -> Any:
@@ -107,18 +111,36 @@ def _start(workload: Workload) -> str:
 def _blocks(s: Source, workload: Workload, kept: list[int], gone: list[int]) -> None:
     """The last axis is kept, and is the run's."""
     step, _ = STEPS[workload.anchor.op]
-    s(f"a = scratch({BLOCK}, {dtype_text(workload.result.dtype)})")
+    dtype, start = dtype_text(workload.result.dtype), _start(workload)
+    summed = step == "plus" and workload.result.dtype == np.float32 and bool(gone)
+    s(f"a = scratch({BLOCK}, {dtype})", *[f"sums = scratch({BLOCK}, float64)"][:summed])
     with s.pieces([f"n{g}" for g in kept] or ["1"], BLOCK):
         outer = (f"c{k} * s{g}" for k, g in enumerate(kept[:-1]))
         s(f"p = {' + '.join([*outer, 'j'])}")
         with s.loops(t="m"):
-            s(f"a[t] = {_start(workload)}")
-        with s.loops(**{f"r{g}": f"n{g}" for g in gone}):
+            s(f"a[t] = {start}", *[f"sums[t] = {ZERO}"][:summed])
+        with _chains(s, gone, start) if summed else s.loops(**_indices(gone)):
             s(f"q = {' + '.join(['p', *(f'r{g} * s{g}' for g in gone)])}")
             with s.loops(t="m"):
                 s(f"a[t] = {step}(a[t], x0[q + t])")
         with s.loops(t="m"):
-            s(f"y[i + t] = {_finished(workload, 'a[t]')}")
+            s(f"y[i + t] = {_finished(workload, 'float32(sums[t] + a[t])' if summed else 'a[t]')}")
+
+
+def _indices(groups: Sequence[int]) -> dict[str, str]:
+    return {f"r{g}": f"n{g}" for g in groups}
+
+
+@contextmanager
+def _chains(s: Source, groups: Sequence[int], start: str) -> Iterator[None]:
+    """Loops over runs of axes in which `a` is summed; `sums` has the sums of rows before these."""
+    *outer, last = groups
+    with s.loops(**_indices(outer), k=f"0, n{last}, {CHAIN}"):
+        before = " + ".join(["k", *_indices(outer)])
+        with s.block(f"if {before} > 0:"), s.loops(t="m"):
+            s("sums[t] += a[t]", f"a[t] = {start}")
+        with s.loops(**{f"r{last}": f"k, least(k + {CHAIN}, n{last})"}):
+            yield
 
 
 def _rows(s: Source, workload: Workload, kept: list[int], gone: list[int], lanes: int) -> None:
