@@ -27,6 +27,7 @@ LONG = (
         "ladders",
         "many",
         "optimized",
+        "published",
         "resident",
         "images",
         "serving",

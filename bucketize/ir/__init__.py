@@ -20,6 +20,7 @@ from bucketize.ir.build import (
     settle,
     show_attr,
     specialise,
+    splice,
     substitute_attr,
     taken_block,
     without_value,
@@ -37,4 +38,4 @@ __all__ += ["Gap", "Leaf", "Module", "Recipe", "Side", "Var"]
 __all__ += ["all_bindings", "blocks_of", "check_fit", "check_module", "copy_binding", "copy_block"]
 __all__ += ["decisions", "functions_of", "illegal", "infer", "left_out", "map_blocks", "mentioned"]
 __all__ += ["rank_only", "refine", "refusing", "rewrite", "rounds_of", "settle", "show_attr"]
-__all__ += ["specialise", "substitute_attr", "taken_block", "tree_lines", "without_value"]
+__all__ += ["specialise", "splice", "substitute_attr", "taken_block", "tree_lines", "without_value"]

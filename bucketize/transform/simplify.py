@@ -39,6 +39,6 @@ def simplify(fn: Function, observe: Observer | None = None) -> Function:
     if fn.is_simple:
         return fn
     new = apply(fn, SIMPLIFY, observe)
-    settled = fold_if(new) is new and dynamic_to_static(new) is new
-    # constants may decide a branch, or tell an extent
+    # constants may decide a branch, tell an extent, or how many rounds there are
+    settled = all(fold(new) is new for fold in (fold_if, fold_loop, dynamic_to_static))
     return replace(new, is_simple=True) if settled else simplify(new, observe)

@@ -23,6 +23,21 @@ where N in [1, 8] {
   }
   return %y, %same, %rows
 }"""
+ONCE = """
+def @main(%x: float32[N, 3], %w: float32[3, 3], %go: bool)
+-> float32[N, 3], float32[?, N, 3], int64[?], float32[N, 3]
+where N in [1, 8] {
+  %y, %rows, %rounds = loop %i to int64(1) while bool(True) (%a = %x) {
+    %m = matmul(%a, %w)
+    %r = relu(%a)
+    yield %go, %m, %r, %i
+  }
+  %z = loop %j to int64(1) while %go (%b = %x) {
+    %n = matmul(%b, %w)
+    yield bool(True), %n
+  }
+  return %y, %rows, %rounds, %z
+}"""
 ALIKE = """
 def @main(%x: float32[N, 3], %w: float32[3, 3], %n: float32[M]) -> float32[N, 3]
 where N in [1, 8] {
@@ -53,6 +68,7 @@ def @main(%x: float32[N, 6], %z: float32[M, 2]) -> float32[?, 2], float32[N, 2],
 }"""
 PASSES: dict[str, tuple[Transform, str, tuple[tuple[int, ...], ...]]] = {
     "fold_loop": (fold_loop, CARRIED, ((2, 3), (3, 3))),
+    "fold_loop once": (fold_loop, ONCE, ((2, 3), (3, 3), ())),
     "hoist": (hoist, ALIKE, ((2, 3), (3, 3), (1,))),
     "fold_sequence": (fold_sequence, APART, ((2, 6), (4, 2))),
 }
