@@ -152,8 +152,8 @@ def _warn_of_open(executable: Executable) -> None:
             f"nothing bounds {unbounded} from above: small sizes and large ones have kernels of "
             f"their own in {several} of {len(calls)} calls, and weights of {weights / 2**20:.0f} "
             f"MiB are packed for all of them, {packed / 2**20:.0f} MiB; bounds (bounds={{...}}, "
-            f"--dim SYMBOL=LO..HI) leave out what never comes, weight_bytes (--weight-bytes) is a "
-            f"limit to it"
+            f"--dim SYMBOL=LO..HI, add_free_dimension_override_by_name of a session) leave out "
+            f"what never comes, weight_bytes (--weight-bytes) is a limit to it"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import starmap
@@ -81,7 +82,8 @@ class CompiledModel:
         model = held(load(source), sizes) if sizes else load(source)
         module = from_onnx(model)
         self.outline = Outline(model)
-        self.executable: Executable = compile(module, threads=threads)
+        seen = sys.stderr.isatty()  # who waits for kernels that the cache lacks is told so
+        self.executable: Executable = compile(module, threads=threads, progress=seen)
         self._inputs = {p.name: p.type for p in module.main.params}
         results = (r.type for r in module.main.results)
         self._outputs = dict(zip(self.executable.outputs, results, strict=True))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Any, NoReturn, TypeAlias
+from operator import index
+from typing import Any, NoReturn, SupportsIndex, TypeAlias
 
 from bucketize.errors import ArgumentError, BucketizeError, unknown_name, warn
 
@@ -42,6 +43,8 @@ INSTEAD = {
     "enable_profiling": "session.executable.profile(...) times each kernel",
     "optimized_model_filepath": "session.executable.save(path) keeps what was compiled",
 }
+SEVERAL = 2  # nodes side by side; one after the other is what 1 asks for, too
+WARNINGS = 2  # the severity
 OTHER_RESULTS = {"session.set_denormal_as_zero": "1", "session.load_model_format": "ORT"}
 """Entries that would change what is read or computed, and at which value."""
 
@@ -199,13 +202,24 @@ def get_device() -> str:
 
 
 def set_default_logger_severity(severity: int) -> None:
-    """Warn: what is logged goes by Python's `logging`, under "bucketize".
+    """Warn who asks for more: what is logged goes by Python's `logging`, under "bucketize".
 
     Args:
-        severity: of onnxruntime's, from 0 to 4.
+        severity: of onnxruntime's, from 0 to 4; from 2 on nothing is logged here, either.
 
     """
-    warn(f"set_default_logger_severity({severity}): logging.getLogger('bucketize') has the level")
+    if severity < WARNINGS:
+        warn(
+            f"set_default_logger_severity({severity}): logging.getLogger('bucketize') has the level"
+        )
+
+
+def disable_telemetry_events() -> None:
+    """Nothing: none are sent."""
+
+
+def enable_telemetry_events() -> None:
+    """Nothing: none are sent."""
 
 
 def set_seed(seed: int) -> None:
@@ -231,8 +245,11 @@ def checked_session(options: SessionOptions | None) -> SessionOptions:
         if checked.entries.get(key) == value:
             raise _unsupported(f"{key}={value}", "leave it out")
     threads = checked.intra_op_num_threads
-    if not isinstance(threads, int) or threads < 0:
-        raise ArgumentError(f"intra_op_num_threads: expected 0 or more, got {threads!r}")
+    if not isinstance(threads, SupportsIndex) or index(threads) < 0:
+        raise ArgumentError(
+            f"intra_op_num_threads: expected a whole number of 0 or more, got {threads!r}"
+        )
+    checked.intra_op_num_threads = index(threads)
     return checked
 
 
@@ -279,9 +296,17 @@ def _checked(kind: type[Any], options: Any) -> Any:
 def _meaningless(options: Options) -> Iterator[str]:
     usual = type(options)()
     for f in fields(options):
-        if f.name not in MEANT | {"entries"} and getattr(options, f.name) != getattr(usual, f.name):
+        if f.name not in MEANT | {"entries"} and not _alike(f.name, options, usual):
             yield f"{f.name} ({INSTEAD[f.name]})" if f.name in INSTEAD else f.name
     yield from options.entries
+
+
+def _alike(name: str, one: Options, other: Options) -> bool:
+    """Whether a field asks for the same in both; onnxruntime's enumerations are known by name."""
+    if name == "inter_op_num_threads":
+        return bool(getattr(one, name) < SEVERAL)
+    a, b = (getattr(each, name) for each in (one, other))
+    return bool(getattr(a, "name", a) == getattr(b, "name", b))
 
 
 def _unsupported(what: str, instead: str) -> BucketizeError:

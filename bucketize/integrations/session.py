@@ -50,6 +50,8 @@ class InferenceSession:
         sess_options: SessionOptions | None = None,
         providers: Sequence[Provider] | None = None,
         provider_options: Sequence[dict[Any, Any]] | None = None,
+        disabled_optimizers: Sequence[str] | None = None,
+        enable_fallback: bool = True,
     ) -> None:
         """Compile a model on default schedules, or load what was compiled and tuned.
 
@@ -63,6 +65,8 @@ class InferenceSession:
                 saved program has its own.
             providers: all but the "CPUExecutionProvider" are passed over.
             provider_options: of the providers, as a list beside theirs.
+            disabled_optimizers: of onnxruntime's, of which none is here.
+            enable_fallback: of providers, of which there is one.
 
         Raises:
             ArgumentError: an argument of another kind.
@@ -71,6 +75,7 @@ class InferenceSession:
             ProgramError: the saved program cannot be loaded.
 
         """
+        del disabled_optimizers, enable_fallback
         self._options = options = checked_session(sess_options)
         is_path = isinstance(path_or_bytes, str | os.PathLike)
         self._model_path = os.fspath(path_or_bytes) if is_path else None

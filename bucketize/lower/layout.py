@@ -8,7 +8,7 @@ the image's, too: all between the first and these are its channels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ from bucketize.ir import Atom, Binding, Builder, Const, Env, Function, copy_bind
 from bucketize.kernel.depthwise.template import TEMPLATE as DEPTHWISE
 from bucketize.kernel.gemm.conv import TEMPLATE as DENSE
 from bucketize.kernel.gemm.conv import window
+from bucketize.kernel.inner.template import TEMPLATE as INNER
 from bucketize.kernel.workload import workload_of
 from bucketize.op import Attrs
 from bucketize.ops import (
@@ -38,6 +39,7 @@ from bucketize.ops import (
 )
 from bucketize.ops.rules import same
 from bucketize.transform.dead_code import used_atoms
+from bucketize.types import AnyDim
 
 AXIS = (0, 3, 1, 2)  # where an NCHW axis is found in NHWC
 SHALLOW = 32
@@ -106,9 +108,7 @@ class Layouts:
 
     def as_nchw(self, atom: Atom) -> Atom:
         if atom not in self.nchw and atom in self.nhwc:
-            self.nchw[atom] = self.out.emit(
-                transpose, self.nhwc[atom], axes=to_nchw(len(atom.type.shape))
-            )
+            self.nchw[atom] = reordered(self.out, self.nhwc[atom], to_nchw(len(atom.type.shape)))
         return self.nchw.get(atom, atom)
 
     def as_nhwc(self, atom: Atom) -> Atom:
@@ -117,9 +117,18 @@ class Layouts:
             self.nhwc[atom] = (
                 _constant_nhwc(atom)
                 if isinstance(atom, Const)
-                else self.out.emit(transpose, self.nchw.get(atom, atom), axes=axes)
+                else reordered(self.out, self.nchw.get(atom, atom), axes)
             )
         return self.nhwc[atom]
+
+
+def reordered(out: Builder, x: Atom, axes: Sequence[int]) -> Atom:
+    """`x` with its axes in another order: a view, if those that move have one element."""
+    shape = x.type.shape
+    stays = [a for a in axes if shape[a] != 1]
+    if stays == sorted(stays) and not any(isinstance(d, AnyDim) for d in shape):
+        return out.emit(reshape, x, newshape=tuple(shape[a] for a in axes))
+    return out.emit(transpose, x, axes=tuple(axes))
 
 
 Rule: TypeAlias = Callable[[Layouts, Binding], bool]
@@ -150,7 +159,7 @@ def _wants_pads(x: Atom, weights: Atom, attrs: Attrs) -> bool:
     alone = Builder()
     alone.emit(conv2d, x, weights, **attrs)
     workload, _ = workload_of(alone.body[-1])
-    dense = DENSE.accepts(workload) and not DEPTHWISE.accepts(workload)
+    dense = DENSE.accepts(workload) and not any(t.accepts(workload) for t in (DEPTHWISE, INNER))
     return dense and window(workload)[1] < SHALLOW
 
 

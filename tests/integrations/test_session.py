@@ -22,6 +22,7 @@ from onnx_model import parse
 import bucketize
 from bucketize import RunOptions, SessionOptions, zoo
 from bucketize.errors import ArgumentError, BucketizeError, BucketizeWarning, UnknownNameError
+from bucketize.integrations import model as model_
 from bucketize.machine.target import cores
 from dispatchers import log_dispatcher
 
@@ -356,7 +357,9 @@ def test_threads_are_honoured() -> None:
         session = bucketize.InferenceSession(small(), many)
     assert session.executable.program.threads == cores()
     for wrong in (-1, 1.5, None):
-        with pytest.raises(ArgumentError, match="intra_op_num_threads: expected 0 or more, got"):
+        with pytest.raises(
+            ArgumentError, match="threads: expected a whole number of 0 or more, got"
+        ):
             bucketize.InferenceSession(small(), SessionOptions(intra_op_num_threads=wrong))  # type: ignore[arg-type]
 
 
@@ -386,6 +389,19 @@ def test_options_that_mean_nothing_are_named() -> None:
         warnings.simplefilter("error")
         session.run(None, {"x": x}, RunOptions())
         bucketize.InferenceSession(small(), SessionOptions(use_deterministic_compute=True))
+        bucketize.InferenceSession(small(), as_onnxruntime_has_them())
+        bucketize.InferenceSession(small(), disabled_optimizers=["A"], enable_fallback=False)
+
+
+def as_onnxruntime_has_them() -> SessionOptions:
+    """Its own defaults, by its own names, and nodes one after the other."""
+    levels, modes = onnxruntime.GraphOptimizationLevel, onnxruntime.ExecutionMode
+    return SessionOptions(
+        graph_optimization_level=levels.ORT_ENABLE_ALL,
+        execution_mode=modes.ORT_SEQUENTIAL,
+        inter_op_num_threads=1,
+        intra_op_num_threads=np.int64(1),  # type: ignore[arg-type]
+    )
 
 
 def test_what_would_change_results_is_refused() -> None:
@@ -423,11 +439,31 @@ def test_options_of_another_kind_are_refused() -> None:
 
 
 def test_what_the_module_is_told_is_answered_by_a_warning() -> None:
-    with pytest.warns(BucketizeWarning, match=r"set_default_logger_severity\(3\): logging") as one:
-        bucketize.set_default_logger_severity(3)
+    with pytest.warns(BucketizeWarning, match=r"set_default_logger_severity\(1\): logging") as one:
+        bucketize.set_default_logger_severity(1)
     with pytest.warns(BucketizeWarning, match=r"set_seed\(7\): ops draw by the seed") as other:
         bucketize.set_seed(7)
     assert {w.filename for w in (*one, *other)} == {__file__}
+
+
+def test_what_asks_for_quiet_is_granted() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bucketize.set_default_logger_severity(3)
+        bucketize.disable_telemetry_events()
+        bucketize.enable_telemetry_events()
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_who_waits_at_a_terminal_sees_what_is_compiled(
+    seen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    compiled = model_.compile
+    monkeypatch.setattr(model_, "compile", lambda *a, **k: asked.append(k) or compiled(*a))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: seen)
+    bucketize.InferenceSession(small())
+    assert [k["progress"] for k in asked] == [seen]
 
 
 def test_everything_runs_on_the_processor() -> None:

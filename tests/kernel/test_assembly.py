@@ -16,7 +16,7 @@ import pytest
 from test_attention import FULL as MASKED
 from test_kernel_bfloat16 import ABLE
 from test_kernel_bfloat16 import KINDS as IN_PAIRS
-from test_vector_templates import Case, N, S, convolution, dense, product, scores
+from test_vector_templates import Case, N, S, convolution, dense, inner_products, product, scores
 
 from bucketize.inspect import roofline
 from bucketize.kernel.attention import template as attention
@@ -26,6 +26,7 @@ from bucketize.kernel.emit.writer import FLOAT_BYTES
 from bucketize.kernel.gemm import cost, matmul
 from bucketize.kernel.gemm.macrokernel import CHUNK
 from bucketize.kernel.gemm.schedule import HIGH, LOW, Tiling, tiles
+from bucketize.kernel.inner import template as inner
 from bucketize.kernel.product import Product
 from bucketize.kernel.schedule import Schedule
 from bucketize.kernel.winograd import template as winograd
@@ -237,6 +238,21 @@ def test_sums_of_depthwise_convolutions_stay_in_registers(
         assert loop.sums % (9 * width * vectors) == 0  # LLVM unrolls some
         assert len([line for line in loop.spilled if "Spill" in line]) <= 1, width
         assert len(loop.spilled) <= 2, width
+
+
+@pytest.mark.sweep
+@ALL
+@pytest.mark.parametrize("outs", range(1, 9))
+def test_inner_products_stay_in_registers(outs: int, processor: Processor) -> None:
+    """At the default's width; but for those that are more than there are registers."""
+    target = target_of(processor)
+    case = inner_products((outs, 64, 3, 3), (1, 9, 29), pads=(1, 1, 1, 1))
+    schedule = inner.TEMPLATE.default(case.workload(), target)
+    sums = int(schedule["columns"]) * outs
+    loops = innermost(assembly(case, schedule, target, processor))
+    (loop,) = (x for x in loops if x.function.endswith(f".tile{schedule['columns']}"))
+    assert loop.sums == sums
+    assert not loop.spilled
 
 
 @pytest.mark.sweep

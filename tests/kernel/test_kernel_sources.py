@@ -121,6 +121,7 @@ WORKLOADS = {
     "attention": heads(),
     "depthwise": convolution(16, 1, 3, 3, groups=16),
     "conv2d": convolution(24, 16, 3, 3),
+    "inner": convolution(3, 16, 3, 3),
     "conv2d_bytes": replace(
         lone(ops.conv2d_integer, "uint8[N, H+2, W+2, 20], int8[30, 20, 3, 3] {layout='NHWC'}"),
         constant=(False, True),
@@ -214,6 +215,7 @@ SMALL: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         (),
     ),
     "conv2d": (PLAIN | TILE, ("",)),
+    "inner": (PLAIN | {"columns": 1, "outs": 1, "channels": 5, "kernel": (2, 1)}, ("tile1",)),
     "conv2d_bytes": (ROW | {"unit": 4}, ("",)),
     "winograd": (PLAIN | ROW | {"high": 2, "wide": 2}, ("inner", "results")),
     "pool_nhwc": ({"mean": False, "counts_pads": False, "cut": False}, ()),

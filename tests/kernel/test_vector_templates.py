@@ -29,6 +29,7 @@ from bucketize.kernel.emit.window import ORDERS
 from bucketize.kernel.gemm import conv, matmul
 from bucketize.kernel.gemm.epilogue import of_workload
 from bucketize.kernel.gemm.schedule import tallest
+from bucketize.kernel.inner import template as inner
 from bucketize.kernel.rotary import template as rotary
 from bucketize.kernel.rows import template as row
 from bucketize.kernel.schedule import Knob, Schedule
@@ -149,6 +150,11 @@ def convolution(
     )
 
 
+def inner_products(*args: Any, **attrs: Any) -> Case:
+    """A convolution of few channels out, by inner products."""
+    return replace(convolution(*args, **attrs), template=inner.TEMPLATE)
+
+
 BLIND = convolution((20, 5, 3, 3), (2, 6, 7), dilations=(7, 5), pads=(7, 5, 7, 5))
 """Most of its taps see pads alone."""
 CONVOLUTIONS = [
@@ -226,7 +232,21 @@ ROWS = [
     ),
     Case(row.TEMPLATE, root_mean_square, ((N, S, W), (W,)), ({"N": 2, "S": 5, "W": 77},)),
 ]
-CASES = [*PRODUCTS, *CONVOLUTIONS, *PADDED, *ATTENTION, *ROWS]
+INNER = [
+    inner_products((1, 1, 1, 9), (2, 3, 70)),  # a filter of one channel
+    inner_products((1, 1, 1, 9), (2, 3, 70), strides=(1, 2)),
+    inner_products((1, 37, 1, 1), (2, 7, 9), strides=(2, 2)),
+    inner_products((1, 16, 1, 1), (2, 7, 9)),
+    inner_products((2, 7, 5, 5), (1, 9, 31), pads=(2, 2, 2, 2)),
+    inner_products((3, 3, 3, 3), (2, 9, 29), pads=(1, 1, 1, 1), strides=(2, 2)),
+    inner_products((5, 9, 2, 8), (2, 5, 37), pads=(1, 3, 0, 4), strides=(1, 3)),
+    inner_products((8, 8, 3, 13), (1, 4, 25), pads=(1, 6, 1, 6)),
+    inner_products((7, 4, 3, 3), (1, 7, 14), pads=(0, 1, 1, 0), dilations=(2, 1)),
+    inner_products((6, 3, 1, 3), (2, 2, 11), pads=(3, 4, 2, 5)),  # some see pads alone
+    inner_products((4, 3, 3, 1), (2, 5, 9), pads=(7, 0, 7, 0), dilations=(5, 3)),
+    inner_products((3, 5, 1, 1), (2, 4, 9), pads=(1, 0, 2, 3)),
+]
+CASES = [*PRODUCTS, *CONVOLUTIONS, *PADDED, *INNER, *ATTENTION, *ROWS]
 
 
 def shape_of(dims: Sequence[Dim], args_env: Mapping[str, int]) -> tuple[int, ...]:

@@ -1,0 +1,1 @@
+"""Convolutions of few channels out, by inner products."""
