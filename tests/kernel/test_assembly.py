@@ -242,7 +242,7 @@ def test_sums_of_depthwise_convolutions_stay_in_registers(
 
 @pytest.mark.sweep
 @ALL
-@pytest.mark.parametrize("outs", range(1, 9))
+@pytest.mark.parametrize("outs", range(1, 13))
 def test_inner_products_stay_in_registers(outs: int, processor: Processor) -> None:
     """At the default's width; but for those that are more than there are registers."""
     target = target_of(processor)

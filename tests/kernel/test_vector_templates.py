@@ -241,7 +241,7 @@ INNER = [
     inner_products((3, 3, 3, 3), (2, 9, 29), pads=(1, 1, 1, 1), strides=(2, 2)),
     inner_products((5, 9, 2, 8), (2, 5, 37), pads=(1, 3, 0, 4), strides=(1, 3)),
     inner_products((8, 8, 3, 13), (1, 4, 25), pads=(1, 6, 1, 6)),
-    inner_products((7, 4, 3, 3), (1, 7, 14), pads=(0, 1, 1, 0), dilations=(2, 1)),
+    inner_products((12, 4, 3, 3), (1, 7, 14), pads=(0, 1, 1, 0), dilations=(2, 1)),
     inner_products((6, 3, 1, 3), (2, 2, 11), pads=(3, 4, 2, 5)),  # some see pads alone
     inner_products((4, 3, 3, 1), (2, 5, 9), pads=(7, 0, 7, 0), dilations=(5, 3)),
     inner_products((3, 5, 1, 1), (2, 4, 9), pads=(1, 0, 2, 3)),

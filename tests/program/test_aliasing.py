@@ -192,7 +192,7 @@ def slices(net: Net) -> Function:
     inner = net.cut(net.cut(y, 3, 58), 2, 39)
     both = net.concat(y, z)
     return net.function(
-        net.conv(inner, 9, 3),  # of fewer channels wide windows read no slice
+        net.conv(inner, 13, 3),  # of fewer channels wide windows read no slice
         net.conv(both, 7),
         net.conv(net.cut(both, 59, 63), 4),
         net.pool(inner),

@@ -67,6 +67,8 @@ class ProductConstants:
     """How much faster than one stream several panels side by side come from memory."""
     conflict: float
     """For a line of A that rows which lie a page apart have driven out of the first cache."""
+    broadcast: float
+    """Loads that a number of A takes, where a tile is one vector wide and nothing hides it."""
 
 
 class Knobs(NamedTuple):
@@ -114,7 +116,8 @@ def seconds(p: Product, k: Knobs, c: ProductConstants, target: Target) -> Floats
         sums = height * nv * group  # each waits for its last; just enough to hide that hide less
         arithmetic = joined(sums / its.fma, np.full_like(sums, its.latency), HIDDEN)
         lost = np.where(height * _alike(p) > ways, height * c.conflict * FLOAT_BYTES / LINE, 0)
-        return np.maximum(arithmetic, (height + nv * group) / its.loads) / group + lost
+        loads = height * c.broadcast + nv * group
+        return np.maximum(arithmetic, loads / its.loads) / group + lost
 
     ways = target.l1 / PAGE - 2  # of which B takes some
     passed = _passed(p)
@@ -212,11 +215,13 @@ FITTED = fitted(
     overlap_memory=(1.4, 3.3),
     abreast=(1.0, 1.3),
     conflict=(1.92, 1.41),
+    broadcast=(1.0, 1.25),
 )
 """Fitted by `-m benchmarks constants` to the grids in `tuning_logs`, but for the shares of caches,
 which are assumed, and `overlap`: the usual width of panels hangs on it, and it is as
 `benchmarks/replay` likes defaults best. AMD's shares of streams rest on a speed that no probe has
-measured (`ZEN5` there). `abreast` is what a Zen 3 measured; on Intel nobody did."""
+measured (`ZEN5` there). `abreast` is what a Zen 3 measured, `broadcast` what a Zen 5 did with tiles
+of 14 x 1 and 8 x 1 vectors (1.2 and 1.3 of what was expected); on Intel nobody did."""
 
 
 def modelled(p: Product, schedules: Sequence[Schedule], target: Target) -> Floats:

@@ -67,11 +67,8 @@ class InnerForm:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Pixels of tiles: the widest, then each half of the one before, down to one."""
-        sizes = [self.columns]
-        while sizes[-1] > 1:
-            sizes.append(-(-sizes[-1] // 2))
-        return tuple(sizes)
+        """Pixels of tiles."""
+        return sizes_of(self.columns)
 
     @property
     def arrays(self) -> tuple[str, ...]:
@@ -92,3 +89,8 @@ class InnerForm:
     def frame_names(self) -> tuple[str, ...]:
         """The words that tell tiles their place: how many there are, and what they see."""
         return (*self.arrays, "count", "rows", "stretch")
+
+
+def sizes_of(columns: int) -> tuple[int, ...]:
+    """Pixels of tiles: the widest, then each half of the one before, down to one."""
+    return (columns, *(sizes_of(-(-columns // 2)) if columns > 1 else ()))

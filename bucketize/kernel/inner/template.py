@@ -26,7 +26,7 @@ from bucketize.machine.target import Target
 from bucketize.op import Array
 from bucketize.types import positive
 
-MOST_OUTS = 8
+MOST_OUTS = 12
 COLUMNS = (1, 2, 3, 4, 6, 8, 12)
 
 

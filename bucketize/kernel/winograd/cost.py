@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -131,7 +132,8 @@ class WinogradCost:
         first = np.where(is_near, near, c.first * cost.far_bytes(passed, products, target))
         again = np.where(is_near, near, c.again * its.l2)
         read = weights / first + (blocks - 1) * weights / again
-        sides = steps * np.ceil(channels / target.lanes) + elements * panels * vectors
+        results = self.groups * math.ceil(self.channels_out / target.lanes)
+        sides = steps * np.ceil(channels / target.lanes) + elements * results
         transforms = patches * sides * [each[max(y.size, x.size)] for y, x in axes]
         rows = patches * panels * (elements * c.row + c.patch)
         fetched = np.minimum(products.asked * tiles * LINE / (width * FLOAT_BYTES), 1)
