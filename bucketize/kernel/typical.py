@@ -21,6 +21,10 @@ LENGTHS = 1, 256
 """The ends of an extent that the types leave open."""
 IMAGES, BATCHES = (64, 1024), (1, 16)
 """The ends of an image's height and width that are left open, and of how many images there are."""
+SOUNDS = 1 << 12, 1 << 18
+"""The ends of a sound's length, in samples: a quarter of a second, 16 s."""
+HOP = 100
+"""Samples, at least, from one column of a spectrum to the next."""
 Box: TypeAlias = tuple[Symbol, ...]
 """Symbols with the bounds of a bucket."""
 
@@ -144,8 +148,27 @@ def _symbols(workload: Workload) -> Iterator[Symbol]:
 def open_ends(symbol: Symbol, workload: Workload) -> tuple[int, int]:
     """Where a symbol is taken to end that has no top."""
     anchor = workload.anchor
+    if symbol.hi is None and _counts_samples(symbol, workload):
+        return SOUNDS
     if symbol.hi is not None or "layout" not in anchor.attrs:  # bounded, or of no images
         return LENGTHS
     shape = anchor.args[0].type.shape
     _, *image = planes(anchor.attrs["layout"], len(shape) - 2)
     return IMAGES if any(symbol in symbols(shape[a]) for a in image) else BATCHES
+
+
+def _counts_samples(symbol: Symbol, workload: Workload) -> bool:
+    """Whether extents behind the batch grow with a hundredth of a symbol, or less, and no other.
+
+    At sizes of pictures or texts there were a column or two. Maps of a picture that are as small
+    grow with its height and its width.
+    """
+    types = (*(p.type for p in workload.body.params), *workload.results)
+    open_ = [d for t in types for d in t.shape[1:] if any(True for _ in symbols(d))]
+    if not open_ or any(set(symbols(d)) != {symbol} for d in open_):
+        return False
+    far = max(HOP * SOUNDS[1], symbol.lo)
+    try:
+        return all(HOP * evaluate(d, {symbol.name: far}) <= far for d in open_)
+    except TypeRelError:
+        return False

@@ -232,6 +232,21 @@ def test_open_extents_of_images_are_those_of_pictures() -> None:
     assert relu.sizes == [{"N": 1}, {"N": 16}, {"N": 256}]
 
 
+def test_what_has_a_hundredth_of_an_extent_is_of_a_sound() -> None:
+    """Its samples; not a map of a picture's, or of a picture as high as it always is."""
+    t, h, w = (Symbol(name, 1, None) for name in "THW")
+    spectrum = image(1, 128, t // 160 + 1)
+    sizes = [{"T": 4096}, {"T": 32768}, {"T": 262144}]
+    assert points(spectrum).sizes == sizes
+    assert points(workload(ops.relu, tensor("float32", 1, t // 160 + 1, 8))).sizes == sizes
+    line = points(image(1, 48, (t - 1) // 64 + 1)).sizes
+    assert line[2] == {"T": 1024}
+    pyramid = points(image(1, (h - 1) // 128 + 1, (w - 1) // 128 + 1)).sizes
+    assert pyramid[2] == {"H": 1024, "W": 1024}
+    seconds = points(image(1, 128, Symbol("T", 1, 80000) // 160 + 1)).sizes
+    assert seconds[2] == {"T": 80000}
+
+
 def test_only_an_image_has_a_height_and_a_width() -> None:
     """A slice has strides, and no image; which axes those of an image are its layout says."""
     n, h, w = (Symbol(name, 1, None) for name in "NHW")

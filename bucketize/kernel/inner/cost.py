@@ -67,13 +67,18 @@ class InnerCost:
     kernel: tuple[int, int]
     stride: int
     """Lines of the image from a line of the result to the next."""
+    dilation: int
+    """Lines of the image from a line of a window to the next."""
+    above: int
+    """Lines of pads above the image."""
 
     @classmethod
     def of(cls, workload: Workload) -> InnerCost:
         """The cost of a workload."""
         _, _, height, width = window(workload)
-        image, stride = workload.anchor.args[0].type.shape, workload.anchor.attrs["strides"][0]
-        return cls(image, workload.result.shape, (height, width), stride)
+        image, attrs = workload.anchor.args[0].type.shape, workload.anchor.attrs
+        down = attrs["strides"][0], attrs["dilations"][0], attrs["pads"][0]
+        return cls(image, workload.result.shape, (height, width), *down)
 
     def seconds(
         self, schedules: Sequence[Schedule], points: Points, target: Target, cold_bytes: int = 0
@@ -88,8 +93,9 @@ class InnerCost:
         c, its = FITTED[target.family], target.speed
         batch, height, across, outs = _extents(self.out, points)
         _, down, right, deep = _extents(self.image, points)
-        steps = self.kernel[0] * np.ceil(self.kernel[1] * deep / target.lanes)
-        is_near = steps * target.lanes * outs * FLOAT_BYTES <= c.share * target.l1
+        wide = np.ceil(self.kernel[1] * deep / target.lanes)
+        steps = self._rows(height, down) * wide
+        is_near = self.kernel[0] * wide * target.lanes * outs * FLOAT_BYTES <= c.share * target.l1
         taps = np.where(is_near, outs / its.loads, outs * target.lanes * FLOAT_BYTES / its.l2)
         cycles, left = np.full_like(across, c.line), across
         for size in sizes_of(columns):
@@ -106,6 +112,16 @@ class InnerCost:
         traffic = moved / rate + np.where(lines <= c.share * target.l1, 0, again)
         total: Floats = joined(batch * height * cycles, traffic, c.overlap) + c.call
         return total / its.ghz / 1e9
+
+    def _rows(self, height: Floats, down: Floats) -> Floats:
+        """Lines of a window that are in the image, in the mean: others are passed over."""
+        rows = np.zeros_like(height)
+        for i in range(self.kernel[0]):
+            place = i * self.dilation - self.above
+            first = np.maximum(np.ceil(-place / self.stride), 0)
+            last = np.minimum(np.ceil((down - place) / self.stride), height)
+            rows = rows + np.maximum(last - first, 0)
+        return rows / np.maximum(height, 1)
 
 
 def _extents(shape: Shape, points: Points) -> list[Floats]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from bucketize.kernel.gemm.epilogue import Epilogue
+from bucketize.kernel.emit.writer import FLOAT_BYTES
+from bucketize.kernel.gemm.epilogue import Epilogue, Operand
 from bucketize.kernel.gemm.store import block_names
 
 Pair: TypeAlias = tuple[int, int]
@@ -57,8 +58,22 @@ class InnerForm:
 
     @property
     def is_flat(self) -> bool:
-        """Whether pixels of the result lie one behind the other and are stored together."""
+        """Whether pixels of the result are stored together, where they lie behind each other."""
         return self.outs <= FLAT
+
+    @property
+    def neighbours(self) -> dict[str, int]:
+        """By array, where pixels may lie apart: the bytes from one to the next if they do not."""
+        steps = {"x": self.channels} if self.kernel[1] > 1 else {}
+        if self.is_flat:
+            rows = {f"e{i}": self.outs if o.columns else 1 for i, o in self.operands if o.rows}
+            steps |= {"c": self.outs} | rows
+        return {array: numbers * FLOAT_BYTES for array, numbers in steps.items()}
+
+    @property
+    def operands(self) -> list[tuple[int, Operand]]:
+        """The operands of the epilogue, numbered."""
+        return list(enumerate(self.epilogue.operands))
 
     @property
     def has_rim(self) -> bool:
@@ -73,7 +88,7 @@ class InnerForm:
     @property
     def arrays(self) -> tuple[str, ...]:
         """What a tile reads and writes."""
-        return ("x", "w", "c", *(f"e{i}" for i in range(len(self.epilogue.operands))))
+        return ("x", "w", "c", *(f"e{i}" for i, _ in self.operands))
 
     @property
     def stepping(self) -> tuple[str, ...]:
@@ -87,8 +102,8 @@ class InnerForm:
 
     @property
     def frame_names(self) -> tuple[str, ...]:
-        """The words that tell tiles their place: how many there are, and what they see."""
-        return (*self.arrays, "count", "rows", "stretch")
+        """The words that tell tiles their place, how many there are, and what windows see."""
+        return (*self.arrays, "count", "rows", "columns")
 
 
 def sizes_of(columns: int) -> tuple[int, ...]:

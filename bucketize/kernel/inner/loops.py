@@ -13,13 +13,14 @@ from typing import Any, TypeAlias
 from llvmlite import ir
 
 from bucketize.kernel.emit.vector import Writer
-from bucketize.kernel.emit.writer import FLOAT_BYTES, POINTER, Size, Values
+from bucketize.kernel.emit.writer import BIT, FLOAT_BYTES, POINTER, Size, Values
 from bucketize.kernel.gemm.epilogue import Epilogue, Operand
 from bucketize.kernel.gemm.store import Words
 from bucketize.kernel.inner.form import DIMS, InnerForm
 
 At: TypeAlias = dict[str, ir.Value]
 """Places, by array."""
+Functions: TypeAlias = tuple[ir.Function, ...]
 
 UNROLLED = 4  # vectors of a stretch that are written out; more are looped over
 
@@ -48,14 +49,29 @@ class _Windows:
         words = {"x": f"in{form.x}", "w": f"in{form.w}", "c": "out"}
         words |= {f"e{i}": f"in{o.place}" for i, o in enumerate(form.epilogue.operands)}
         self.bases = {array: self.block.pointer(word) for array, word in words.items()}
-        self.tiles = {size: self.function(size, cut=False) for size in form.sizes}
-        self.cut = self.function(1, cut=True) if form.has_rim else None
+        self.tiles = {size: self.functions(size) for size in form.sizes}
+        self.cut = self.functions(1, cut=True) if form.has_rim else ()
+        self.apart = self.lie_apart()
 
-    def function(self, size: int, *, cut: bool) -> ir.Function:
-        def body(w: Writer, block: ir.Value, frame: ir.Value) -> None:
-            _Tile(w, self.form, block, frame, size, cut=cut).write()
+    def functions(self, size: int, *, cut: bool = False) -> Functions:
+        """The function of tiles of a size; and another for pixels apart, if they may lie so."""
 
-        return self.w.define(f"{'cut' if cut else 'tile'}{size}", [POINTER, POINTER], body)
+        def function(apart: bool) -> ir.Function:
+            def body(w: Writer, block: ir.Value, frame: ir.Value) -> None:
+                _Tile(w, self.form, block, frame, size, cut=cut, apart=apart).write()
+
+            name = f"{'apart_' if apart else ''}{'cut' if cut else 'tile'}{size}"
+            return self.w.define(name, [POINTER, POINTER], body)
+
+        return tuple(function(apart) for apart in (False, True)[: 1 + bool(self.form.neighbours)])
+
+    def lie_apart(self) -> ir.Value:
+        """Whether pixels of an array that may lie apart do."""
+        w, apart = self.w, ir.Constant(BIT, 0)
+        for array, bytes_ in self.form.neighbours.items():
+            differs = w.compare(self.block.word(f"{array}_step"), "!=", bytes_)
+            apart = w.builder.or_(apart, differs)
+        return apart
 
     def write(self) -> None:
         begin, end, inner = self.block.word("begin"), self.block.word("end"), self.inner()
@@ -99,12 +115,17 @@ class _Windows:
         last = w.least(w.ceildiv(below, form.dilation), form.kernel[0])
         return first, w.greatest(w.sub(last, first), 0)
 
-    def call(self, function: ir.Function, at: At, pixel: Size, count: Size) -> None:
+    def call(self, functions: Functions, at: At, pixel: Size, count: Size) -> None:
         """Compute so many tiles from a pixel on, one after the other."""
+        w, (together, *apart) = self.w, functions
         for array, pointer in at.items():
             self.frame.put(array, self.w.beyond(pointer, self.w.mul(pixel, self.steps[array])))
         self.frame.put("count", count)
-        self.w.call(function, [self.memory, self.frame.memory])
+        memory = [self.memory, self.frame.memory]
+        if not apart:
+            w.call(together, memory)
+            return
+        w.when(self.apart, lambda: w.call(apart[0], memory), lambda: w.call(together, memory))
 
     def run(self, at: At, low: Size, high: Size) -> None:
         """Tiles from a pixel to another: as many of the widest as there are, then narrower ones."""
@@ -118,8 +139,8 @@ class _Windows:
             here = w.add(here, w.mul(fits, size))
 
     def rim(self, at: At, low: Size, high: Size) -> None:
-        """Pixels whose windows leave the line, one by one: what they see of it is one stretch."""
-        if self.cut is None:
+        """Pixels whose windows leave the line, one by one: they see some columns of a window."""
+        if not self.cut:
             return
         cut, w, form = self.cut, self.w, self.form
 
@@ -127,7 +148,7 @@ class _Windows:
             column = w.sub(w.mul(i, form.strides[1]), form.pads[1])
             first = w.least(w.greatest(w.sub(0, column), 0), form.kernel[1])
             last = w.least(w.greatest(w.sub(self.d["right"], column), 0), form.kernel[1])
-            self.frame.put("stretch", w.mul(w.greatest(w.sub(last, first), 0), form.channels))
+            self.frame.put("columns", w.greatest(w.sub(last, first), 0))
             weights = w.at(at["w"], w.mul(first, form.channels * FLOAT_BYTES))
             image = w.beyond(at["x"], w.mul(first, self.pixel))
             self.call(cut, at | {"x": image, "w": weights}, i, 1)
@@ -139,11 +160,31 @@ class _Tile:
     """The body of a function of `count` tiles of one size, one after the other."""
 
     def __init__(
-        self, w: Writer, form: InnerForm, block: ir.Value, frame: ir.Value, size: int, *, cut: bool
+        self,
+        w: Writer,
+        form: InnerForm,
+        block: ir.Value,
+        frame: ir.Value,
+        size: int,
+        *,
+        cut: bool,
+        apart: bool,
     ) -> None:
-        self.w, self.form, self.size, self.cut = w, form, size, cut
+        self.w, self.form, self.size, self.cut, self.apart = w, form, size, cut, apart
         words, self.frame = Words(w, block, form.block_names), Words(w, frame, form.frame_names)
         self.line, self.steps = words.word("line"), steps_of(form, words)
+        self.pixel = words.word("x_step")
+        self.columns: Size = self.frame.word("columns") if cut else form.kernel[1]
+
+    @property
+    def is_part(self) -> bool:
+        """Whether more weights lie behind those of a stretch, not zeros."""
+        return self.cut or self.apart
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the pixels of a tile are stored together."""
+        return self.form.is_flat and not self.apart
 
     def write(self) -> None:
         w, arrays = self.w, self.form.arrays
@@ -161,11 +202,11 @@ class _Tile:
 
         def row(i: Size, sums: Values) -> Values:
             x, weights = w.beyond(at["x"], w.mul(i, down)), w.at(at["w"], w.mul(i, row_bytes))
-            return self.cut_row(x, weights, sums) if self.cut else self.row(x, weights, sums)
+            return self.pixels(x, weights, sums) if self.apart else self.row(x, weights, sums)
 
         none: Values = [w.number(0)] * (self.size * outs)
         sums = w.loop(0, self.frame.word("rows"), row, none)
-        if self.form.is_flat:
+        if self.is_flat:
             self.store(at, 0, sums)
             return
         for p in range(self.size):
@@ -173,30 +214,36 @@ class _Tile:
 
     # --- sums -----------------------------------------------------------------------------------
 
-    def row(self, x: ir.Value, weights: ir.Value, sums: Values) -> Values:
-        """The sums with a line of the window added."""
+    def pixels(self, x: ir.Value, weights: ir.Value, sums: Values) -> Values:
+        """The sums with a line of the window added, whose pixels lie apart."""
         w, form = self.w, self.form
-        whole, left = divmod(form.stretch, w.lanes)
 
-        def vector(v: Size, sums: Values) -> Values:
-            return self.step(x, weights, w.mul(v, w.lanes), sums, None)
+        def pixel(j: Size, sums: Values) -> Values:
+            there = w.at(x, w.mul(j, self.pixel))
+            taps = w.at(weights, w.mul(j, form.channels * FLOAT_BYTES))
+            return self.stretch(there, taps, form.channels, sums)
 
-        if whole <= UNROLLED:
-            for v in range(whole):
-                sums = vector(v, sums)
-        else:
-            sums = w.loop(0, whole, vector, sums)
-        if left:
-            sums = self.step(x, weights, whole * w.lanes, sums, w.mask(left))
-        return sums
+        return w.loop(0, self.columns, pixel, sums)
 
-    def cut_row(self, x: ir.Value, weights: ir.Value, sums: Values) -> Values:
-        """The sums with what is in the image of a line of the window."""
+    def row(self, x: ir.Value, weights: ir.Value, sums: Values) -> Values:
+        """The sums with a line of the window added, which is one stretch."""
+        return self.stretch(x, weights, self.w.mul(self.columns, self.form.channels), sums)
+
+    def stretch(self, x: ir.Value, weights: ir.Value, numbers: Size, sums: Values) -> Values:
+        """The sums with some numbers added that lie one behind the other."""
         w = self.w
-        stretch = self.frame.word("stretch")
-        whole = w.mul(w.div(stretch, w.lanes), w.lanes)
-        sums = w.loop(0, whole, lambda i, s: self.step(x, weights, i, s, None), sums, step=w.lanes)
-        return self.step(x, weights, whole, sums, w.mask(w.sub(stretch, whole)))
+        whole = w.mul(w.div(numbers, w.lanes), w.lanes)
+
+        def vector(i: Size, sums: Values) -> Values:
+            return self.step(x, weights, i, sums, None)
+
+        if isinstance(whole, int) and whole <= UNROLLED * w.lanes:
+            for i in range(0, whole, w.lanes):
+                sums = vector(i, sums)
+        else:
+            sums = w.loop(0, whole, vector, sums, step=w.lanes)
+        left = w.sub(numbers, whole)
+        return sums if left == 0 else self.step(x, weights, whole, sums, w.mask(left))
 
     def step(
         self, x: ir.Value, weights: ir.Value, i: Size, sums: Values, mask: ir.Value | None
@@ -206,7 +253,7 @@ class _Tile:
         here, taps = w.item(x, i), w.item(weights, i)
         seen = [w.load(w.at(here, w.mul(self.steps["x"], p)), mask) for p in range(self.size)]
         for o in range(form.outs):
-            tap = w.load(w.item(taps, o * form.plane), mask if self.cut else None)
+            tap = w.load(w.item(taps, o * form.plane), mask if self.is_part else None)
             for p, value in enumerate(seen):
                 new[p * form.outs + o] = w.fma(value, tap, new[p * form.outs + o])
         return new
@@ -226,7 +273,7 @@ class _Tile:
 
         def operand(i: int) -> ir.Value:
             kind, place = form.epilogue.operands[i], at[f"e{i}"]
-            if form.is_flat and kind.kind in ("column", "row"):
+            if self.is_flat and kind.kind in ("column", "row"):
                 return self.spread(kind, place, range(first, first + len(sums)))
             return kind.load(w, place, first, mask)
 

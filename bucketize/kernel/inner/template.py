@@ -10,7 +10,7 @@ from bucketize.kernel.gemm import conv, epilogue
 from bucketize.kernel.gemm.conv import accepts_windows, reads, row_step, weights_of, window
 from bucketize.kernel.inner import loops
 from bucketize.kernel.inner.cost import InnerCost
-from bucketize.kernel.inner.form import FILLED, FLAT, InnerForm
+from bucketize.kernel.inner.form import FILLED, InnerForm
 from bucketize.kernel.schedule import Knob, Schedule
 from bucketize.kernel.template import (
     Launch,
@@ -86,14 +86,6 @@ def _launch(workload: Workload, schedule: Schedule, shapes: Shapes, target: Targ
     return Launch(dims, batch * height * positive(across), lines=lines)
 
 
-def _pitched(workload: Workload) -> frozenset[int]:
-    """The image, where windows are one pixel wide; all else, where pixels are stored alone."""
-    outs, _, _, width = window(workload)
-    image = workload.body.params.index(workload.anchor.args[0])
-    rest = frozenset() if outs <= FLAT else conv.pitched(workload) - {image}
-    return rest | {image} if width == 1 else rest
-
-
 def _packing(workload: Workload, _: Schedule, index: int) -> Packing | None:
     """Weights OIHW as [channel out, height, stretch], each stretch filled up with zeros."""
     if index != weights_of(workload):
@@ -119,6 +111,6 @@ TEMPLATE = Template(
     ),
     launch=_launch,
     packing=_packing,
-    pitched=_pitched,
+    pitched=conv.pitched,
     cost=InnerCost.of,
 )
