@@ -24,10 +24,12 @@ from bucketize.types import (
     TensorType,
     Type,
     UnrankedType,
+    bounds,
     followed,
     maximum,
     minimum,
     product,
+    rely_on_least,
 )
 from bucketize.types.number import WIDER
 
@@ -242,11 +244,20 @@ class Op:
 
 
 def _fits(dim: Dim, dtype: np.dtype[Any]) -> bool:
-    """Whether a dim cannot have wrapped around in this dtype; int64 holds every extent."""
+    """Whether a dim cannot have wrapped around in this dtype; int64 holds every extent.
+
+    Where nothing bounds it, int32 is relied on to hold it: keras computes shapes there.
+    """
     if dtype.itemsize == np.dtype(np.int64).itemsize:
         return not isinstance(dim, int) or -(2**63) <= dim < 2**63
     lo, hi = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    return minimum(dim, int(hi)) == dim and maximum(dim, int(lo)) == dim
+    if maximum(dim, int(lo)) != dim:
+        return False
+    least, most = bounds(dim)
+    if dtype.itemsize == np.dtype(np.int32).itemsize and most is None and least <= hi:
+        rely_on_least(int(hi), dim)
+        return True
+    return minimum(dim, int(hi)) == dim
 
 
 def _seen(type_: Type) -> Dim | Shape:

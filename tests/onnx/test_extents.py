@@ -12,6 +12,7 @@ from onnx_model import parse, run_ort
 import bucketize
 from bucketize.errors import TypeRelError, UnsupportedModelError
 from bucketize.interpret import evaluate_module
+from bucketize.onnx import from_onnx
 from bucketize.op import Array
 
 
@@ -143,3 +144,16 @@ def test_layers_are_scaled_by_what_broadcasts(scale: str, given: str) -> None:
         for want in (ReferenceEvaluator(model).run(None, feed), run_ort(model, feed)):
             np.testing.assert_allclose(evaluate_module(mod, **feed), want, rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(exe.run(**feed), want, rtol=1e-4, atol=1e-5)
+
+
+def test_an_open_extent_is_one_of_int32() -> None:
+    """As keras computes shapes; one that is not goes on as it is, and does not wrap around."""
+    cast = "s = Shape(x) c = Cast<to = 6>(s) d = Cast<to = 7>(c) y = Reshape(x, d)"
+    module = from_onnx(parse(f"(float[N, 0] x) => (y) {{ {cast} }}"))
+    assert str(module.main.results[0].type) == "float32[N, 0]"
+    exe = bucketize.compile(module)
+    for n in (7, (1 << 31) + 5):
+        (y,) = exe.run(ones(n, 0))
+        assert y.shape == (n, 0)
+    wide = from_onnx(parse(f"(float[N, 0] x) => (y) {{ {cast} }}"), bounds={"N": (0, 1 << 40)})
+    assert str(wide.main.results[0].type) == "float32[?, 0]"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import onnx
 import pytest
@@ -12,7 +14,7 @@ from onnx_model import run_ort
 
 import bucketize
 from bucketize.dispatch.tree import dispatch
-from bucketize.errors import BucketizeError, UnsupportedModelError
+from bucketize.errors import BucketizeError, ShapeError, UnsupportedModelError
 from bucketize.inspect.predict import CALL_S, predicted
 from bucketize.interpret import evaluate_module
 from bucketize.onnx import from_onnx
@@ -98,6 +100,20 @@ def test_directions_lengths_and_states(kind, direction):
         for initial in (False, True):
             model = layer(kind, direction=direction, lengths=lengths, initial=initial)
             check(model, compiled=lengths and initial)
+
+
+@pytest.mark.parametrize("length", [-1, 6, 1 << 20])
+@pytest.mark.parametrize("kind", GATES)
+def test_lengths_that_no_sequence_has_are_refused(kind, length):
+    module = from_onnx(layer(kind, lengths=True))
+    symbols = {"T": 5, "B": 2}
+    inputs = {
+        p.name: np.zeros([symbols.get(str(d), d) for d in p.type.shape], p.type.dtype)
+        for p in module.main.params
+    } | {"lens": np.array([5, length], np.int32)}
+    for run in (partial(evaluate_module, module), bucketize.compile(module).run):
+        with pytest.raises(ShapeError, match=r"index \d+ is out of"):
+            run(**inputs)
 
 
 @pytest.mark.parametrize("kind", GATES)

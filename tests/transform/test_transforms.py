@@ -388,7 +388,7 @@ AFTER_CONVOLUTION = {  # what follows one: y is its result, w a parameter; and t
     ),
     "sum of channels, kept": (
         lambda b, y, w: b.emit(ops.reduce_sum, y, axes=(1,), keepdims=True),
-        "reduce_sum transpose",
+        "reduce_sum reshape",  # of one channel
     ),
     "max of rows, kept": (
         lambda b, y, w: b.emit(ops.relu, b.emit(ops.reduce_max, y, axes=(2,), keepdims=True)),
@@ -542,10 +542,10 @@ def depthwise(dtype: str = "float32", *, known: bool = True) -> Function:
     return b.function("main", [x, w], [y])
 
 
-def dense(channels: int) -> Function:
+def dense(channels: int, outs: int = 20) -> Function:
     """A padded convolution."""
     x, b = Var("x", tensor("float32", N, channels, S, S)), Builder()
-    y = b.emit(ops.conv2d, x, const(5, channels, 3, 3), pads=(1, 2, 0, 1))
+    y = b.emit(ops.conv2d, x, const(outs, channels, 3, 3), pads=(1, 2, 0, 1))
     return b.function("main", [x], [y])
 
 
@@ -557,8 +557,9 @@ def dense(channels: int) -> Function:
         (depthwise(known=False), False),
         (dense(SHALLOW - 1), True),
         (dense(SHALLOW), False),
+        (dense(SHALLOW - 1, 5), False),
     ],
-    ids=["depthwise", "float64", "unknown weights", "shallow", "dense"],
+    ids=["depthwise", "float64", "unknown weights", "shallow", "dense", "inner products"],
 )
 def test_layout_pads_shallow_images_alone(before: Function, padded: bool) -> None:
     after = layout(before)

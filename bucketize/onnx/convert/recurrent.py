@@ -140,10 +140,18 @@ class _Layer:
             raise Untold("hidden_size is not known")
         self.hidden = hidden
         lengths = n.optional(4)
-        self.lengths = lengths and fitted(n, lengths, 0, self.x, 1)
+        self.lengths = lengths and self._checked(fitted(n, lengths, 0, self.x, 1))
 
     def emitter(self, out: Builder) -> Emitter:
         return Emitter(out, self.x.type.dtype)
+
+    def _checked(self, lengths: Atom) -> Atom:
+        """Lengths of which none is below 0 or above all steps: a run looks each of them up."""
+        n, steps = self.n, extent_of(self.n.builder, self.x, 0)
+        beyond = n.emit(e.add, steps, Const(np.array(1)))
+        lengths = n.emit(e.cast, lengths, dtype="int64")
+        none = n.emit(e.less, lengths, Const(np.array(0)))
+        return n.emit(gather, iota(n, beyond), n.emit(e.where, none, beyond, lengths), axis=0)
 
     def _swapped(self, x: Atom) -> Atom:
         axes = (1, 0, *range(2, len(x.type.shape)))
