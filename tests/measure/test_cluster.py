@@ -330,15 +330,19 @@ class Watched(Cluster):
 
     def start(self, address: str, function: Callable[..., Any], *args: Any) -> Any:
         pid = self.client.run(os.getpid, workers=[address])[address]
-        nannies = self.client.cluster.workers.values()
-        (nanny,) = (n for n in nannies if n.worker_address == address)
-        while nanny.status is not distributed.Status.running:  # it has another come only then
+        while not self.is_watched(address):
             time.sleep(0.01)
         future = super().start(address, function, *args)
         self.did.append(address)
         if self.kill(len(self.did)):
             os.kill(pid, signal.SIGKILL)
         return future
+
+    def is_watched(self, address: str) -> bool:
+        """Whether its nanny knows it, and has another worker come if it is killed."""
+        nannies = self.client.cluster.workers.values()
+        running = (n for n in nannies if n.status is distributed.Status.running)
+        return address in (n.worker_address for n in running)
 
 
 def test_a_cluster_tries_what_one_machine_tries(client: Any, log: Path) -> None:
