@@ -16,10 +16,11 @@ import numpy as np
 
 from bucketize.call import bind_shapes, check_kinds
 from bucketize.ir import Atom, Const, Var
+from bucketize.kernel.work import FORK
 from bucketize.link.memory import address, contiguous, empty_result
 from bucketize.op import Array, Value
 from bucketize.program.instruction import Code, Loop, RunSegment, Segment
-from bucketize.runtime.loop import NativeLoop, Word
+from bucketize.runtime.loop import ROUND_FORK, NativeLoop, Word
 from bucketize.runtime.state import State
 
 Put: TypeAlias = tuple[memoryview, int, int]
@@ -203,6 +204,7 @@ class _Capturing:
         if count < 1 or state.linked.copies or len(inside) > len(self.sizes):
             return None
         key = tuple([inside[s] for s in state.plan.symbols])
+        state.share_from(ROUND_FORK)
         state.prepare(key)
         native = NativeLoop(state, key, i, i.alone, count)
         number = replace(number, root=native.number)
@@ -210,6 +212,7 @@ class _Capturing:
         read = [self.where(a) for a in i.alone.args]
         alike = all((read[k].shape, read[k].dtype) == state.results[j] for k, j in native.fed)
         if not (alike and state.undivided):
+            state.share_from(FORK)
             return None
         for place, words in zip(read, native.reads, strict=True):
             self.put(place, words)

@@ -17,6 +17,9 @@ from bucketize.op import Array
 from bucketize.program.instruction import Loop, RunSegment
 from bucketize.runtime.state import State
 
+ROUND_FORK = 1 << 22
+"""Work of a kernel, as of `FORK`, from which on rounds are not one native call on several threads:
+what helpers gain by it is more than what Python takes for a round, some 20 us."""
 Word: TypeAlias = tuple[memoryview, int]
 """Where an address goes."""
 FIRST, BEGIN, ROW = PLACE.first, PLACE.begin, len(PLACE)
@@ -91,5 +94,6 @@ class NativeLoop:
 
     def run(self) -> None:
         """Run all rounds."""
+        self.state.share_from(ROUND_FORK)
         self.state.prepare(self.sizes)
         self.state.run_rounds(self._bases, self.address)

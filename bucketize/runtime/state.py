@@ -125,6 +125,12 @@ class State:
             "chunks": address(self.chunks),
         }
 
+    def share_from(self, work: int) -> None:
+        """Have several threads share kernels of so much work, or more, from the next fill on."""
+        if not self.at_once and self.fill_word[FILL.fork] != work:
+            self.sizes = self.measured = None
+            self.fill_word[FILL.fork] = work
+
     def forbid_strips(self) -> None:
         """From the next fill on kernels run one by one, each over its whole extent."""
         self.sizes = self.measured = None

@@ -9,8 +9,10 @@ from onnx_model import parse
 import bucketize
 from bucketize.errors import ShapeError
 from bucketize.interpret import evaluate_module
+from bucketize.kernel.work import FORK
 from bucketize.onnx import from_onnx
 from bucketize.program.instruction import Loop, instructions
+from bucketize.runtime.loop import ROUND_FORK, NativeLoop
 from bucketize.text import parse as parse_text
 
 LOOP = """(int64 n, float[N] x, float[N] z) => ({results}) {{
@@ -74,6 +76,21 @@ def test_all_rounds_are_one_call(name, threads, monkeypatch):
             a[...] = 0  # each is the caller's own
         for a, b in zip(want, exe.run(**inputs), strict=True):
             np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-5)
+
+
+def test_threads_share_only_rounds_of_much_work(monkeypatch):
+    """Others are one call of one thread; whichever sizes came before."""
+    module, asked = module_of("rows"), []
+    exe = bucketize.compile(module, threads=2)
+    run = NativeLoop.run
+    monkeypatch.setattr(NativeLoop, "run", lambda loop: asked.append(loop.trips) or run(loop))
+    few, many = FORK // 4, ROUND_FORK  # elements: the second ones are shared, the first would be
+    for n, native in ((few, True), (many, False), (few, True), (5, True), (many, False)):
+        inputs = {"n": np.array(3), "x": random(n), "z": random(n, 1)}
+        for got, want in zip(exe.run(**inputs), evaluate_module(module, **inputs), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+        assert bool(asked) is native
+        asked.clear()
 
 
 def test_strided_inputs():
