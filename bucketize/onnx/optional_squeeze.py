@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from bucketize.ir import Atom, Binding, Builder, Function, Var
 from bucketize.onnx.node import Graph
 from bucketize.ops import cast, equal, reshape, squeeze
-from bucketize.types import Dim
+from bucketize.types import AnyDim, Dim
 
 
 def is_optional_squeeze(
@@ -38,12 +38,12 @@ def is_optional_squeeze(
 
 
 def _compared(out: Builder, condition: Var) -> Dim | None:
-    """The extent that a condition compares with 1."""
+    """The extent that a condition compares with 1; None of one that nothing is known of."""
     makers: dict[Atom, Binding] = {v: b for b in out.body for v in b.outs}
     b = makers.get(condition)
     while b is not None and b.op in (reshape, squeeze, cast):
         b = makers.get(b.args[0])
     match [a.type.value for a in b.args] if b is not None and b.op is equal else []:
-        case [(1,), (extent,)] | [(extent,), (1,)]:
+        case [(1,), (extent,)] | [(extent,), (1,)] if not isinstance(extent, AnyDim):
             return extent
     return None

@@ -19,7 +19,7 @@ from bucketize.runtime.state import State
 
 ROUND_FORK = 1 << 22
 """Work of a kernel, as of `FORK`, from which on rounds are not one native call on several threads:
-what helpers gain by it is more than what Python takes for a round, some 20 us."""
+below, helpers gain less than what Python takes for a round. By estimate: 10 to 20 us of it."""
 Word: TypeAlias = tuple[memoryview, int]
 """Where an address goes."""
 FIRST, BEGIN, ROW = PLACE.first, PLACE.begin, len(PLACE)

@@ -117,6 +117,24 @@ def test_what_stays_open(parts, lengths):
     check(proto, module, *lengths)
 
 
+def test_an_unknown_extent_is_not_another() -> None:
+    """Of what only a run tells nobody knows that it is what the condition asks for."""
+    graph = """(float[N, L, 3] x, bool[L] keep, float[K] z, float[3, 4] w) => (y) {
+      one = Constant <value = int64[1] {1}> ()
+      some = Compress <axis = 1> (x, keep)
+      places = NonZero (z)
+      shape = Shape (places)
+      extent = Gather (shape, one)
+      flag = Equal (extent, one)
+      s = If (flag) <
+        then_branch = t () => (a) { a = Squeeze (some, one) },
+        else_branch = e () => (b) { b = Identity (some) }
+      >
+      y = Gemm (s, w)
+    }"""
+    assert branches(from_onnx(parse(graph)))
+
+
 def test_what_is_known_is_not_asked(monkeypatch):
     """Nor more often than so many squeezes."""
     proto = model()
