@@ -5,10 +5,11 @@ in each), padding (the same share of padding at most in each). Cover has as few 
 are within 1.1 of the best kernels. Along two symbols ladders are products. Each is timed at ten
 sizes that stand for equally many requests, all in turns: what stands for it is the mean over
 these, by that of the planned buckets of its budget, and of planned ones and the cover by those of
-the first budget; the median of several passes with the least and the greatest. Of planned buckets
-a row more has what the models predict by what they take when nothing else runs: what others drive
-from the caches takes some calls to come back. That is told by the processor's clock, as trials are,
-to which the models are fitted: time that the system gives to others is no kernel's.
+the first budget; the median of several passes with the least and the greatest. What others drive
+from the caches takes some calls to come back, so that each is called some times before it is timed.
+Of planned buckets a row more has what the models predict by what they take when nothing else runs.
+That is told by the processor's clock, as trials are, to which the models are fitted: time that the
+system gives to others is no kernel's.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ BUDGETS = (1, 2, 4, 8)
 COVERED = 0.1
 POINTS, PASSES, ROUNDS = 10, 3, 3
 ALONE = 9  # rounds where nothing takes turns
+WARM = 3  # calls
 
 
 def of_model(name: str) -> Iterator[tuple[str, Traffic]]:
@@ -89,12 +91,14 @@ def cuts(name: str, its: Traffic, symbol: str, count: int) -> list[int]:
     return sorted({math.ceil(place) for place in places if lo < place <= hi})
 
 
-def ladder(name: str, its: Traffic, budget: int) -> list[Bucket]:
-    """The buckets of a ladder: along two symbols the first one has the more."""
+def ladder(
+    name: str, its: Traffic, budget: int, bounds: Mapping[str, tuple[int, int]]
+) -> list[Bucket]:
+    """The buckets of a ladder, from bound to bound: along two symbols the first has the more."""
     counts = (budget,) if len(its.symbols) == 1 else max(grids(budget), key=math.prod)
     sides = []
     for symbol, count in zip(its.symbols, counts, strict=True):
-        lo, hi = its.bounds[symbol]
+        lo, hi = bounds[symbol]
         ends = pairwise([lo, *cuts(name, its, symbol, count), hi + 1])
         sides.append([(symbol, interval) for interval in ends])
     return [dict(each) for each in product(*sides)]
@@ -111,7 +115,7 @@ def cover(plans: Sequence[Partition]) -> Partition:
 
 
 def sides(
-    mod: Module, its: Traffic, budgets: Sequence[int]
+    mod: Module, its: Traffic, budgets: Sequence[int], bounds: Mapping[str, tuple[int, int]]
 ) -> tuple[dict[str, Executable], dict[str, str]]:
     """Executables by their buckets, and which of them stands for what at which budget."""
     plans = [bucketize.partition(mod, its, budget=k, worth=0) for k in budgets]
@@ -119,7 +123,7 @@ def sides(
     for budget, plan in zip(budgets, plans, strict=True):
         wanted[f"planned {budget}"] = list(plan.chosen.buckets)
         for name in ("powers", "uniform", "percentiles", "padding"):
-            wanted[f"{name} {budget}"] = ladder(name, its, budget)
+            wanted[f"{name} {budget}"] = ladder(name, its, budget, bounds)
     keys = {name: repr(sorted(map(repr, buckets))) for name, buckets in wanted.items()}
     executables = {}
     for name, buckets in wanted.items():
@@ -147,11 +151,18 @@ def judged(
         for sizes in points:
             inputs = zoo.inputs(name, {**FIXED[name], **sizes})
             calls = {key: partial(exe.run, **inputs) for key, exe in executables.items()}
-            every = interleaved(calls, least=rounds, before=calls, stopwatch=stopwatch)
+            warm = {key: partial(repeated, call) for key, call in calls.items()}
+            every = interleaved(calls, least=rounds, before=warm, stopwatch=stopwatch)
             for key, taken in every.items():
                 total[key] += statistics.median(taken) / len(points)
         passes.append(total)
     return passes
+
+
+def repeated(call: Call) -> None:
+    """What is called before a call is timed: after one call the caches hold too little of it."""
+    for _ in range(WARM):
+        call()
 
 
 def measured(
@@ -161,7 +172,7 @@ def measured(
     first, second = its.halves()
     fixed = {symbol: size for symbol, size in FIXED[name].items() if symbol not in its.symbols}
     mod = bucketize.specialise(bucketize.from_onnx(zoo.build(name)), **fixed, **its.bounds)
-    executables, keys = sides(mod, first, budgets)
+    executables, keys = sides(mod, first, budgets, its.bounds)
     points = quantiles(second, POINTS)
     passes = judged(name, executables, points)
     for what, key in keys.items():
