@@ -16,7 +16,6 @@ from typing import Any
 
 from onnx import defs
 
-import bucketize.onnx  # noqa: F401  (fills the table of converters)
 from bucketize.dispatch.count import COUNTED
 from bucketize.ir import LOOP, STRUCTURAL, Builder, Function, Var
 from bucketize.kernel.emit.expression import DTYPES
@@ -24,6 +23,7 @@ from bucketize.kernel.templates import candidates
 from bucketize.kernel.workload import Workload
 from bucketize.lower.by_kernel import OF_ONE_AXIS, RULES
 from bucketize.lower.upper_bound import bound_rows
+from bucketize.onnx import contrib  # the package fills the table of converters
 from bucketize.onnx.kind import type_name
 from bucketize.onnx.load import OPSETS
 from bucketize.onnx.node import CONVERTERS
@@ -52,7 +52,10 @@ class Operator:
     since: int
     """The first opset in which it is read."""
     dtypes: str
-    """The dtypes of the first operand in the newest opset, or of the result if it has none."""
+    """The dtypes of the first operand in the newest opset, or of the result if it has none.
+
+    Of an operator that is not the standard's those of the standard's that it is put together from.
+    """
     runs: str
     """By kernels, or by numpy, and which operators of the IR by numpy."""
     extents: str
@@ -86,6 +89,9 @@ def _used(value: Any, seen: set[Any]) -> Iterator[Op]:
     """The operators of the IR that a converter names, itself or by the functions it calls."""
     if isinstance(value, Op):
         yield value
+    elif isinstance(value, str) and ("", value) in CONVERTERS:  # taken by its name: `standard`
+        versions = CONVERTERS["", value]
+        yield from _used(versions[max(versions)], seen)
     elif isinstance(value, functools.partial):
         yield from _all_used((value.func, *value.args, *value.keywords.values()), seen)
     elif isinstance(value, tuple | list | set | frozenset):
@@ -95,9 +101,16 @@ def _used(value: Any, seen: set[Any]) -> Iterator[Op]:
     elif isinstance(value, FunctionType) and value not in seen:
         seen.add(value)
         if value.__module__.startswith("bucketize.onnx"):
-            cells = [cell.cell_contents for cell in value.__closure__ or ()]
-            yield from _all_used((*cells, *(value.__defaults__ or ())), seen)
-            yield from _all_used(_named(value.__code__, value.__globals__), seen)
+            yield from _all_used(_reached(value), seen)
+
+
+def _reached(function: FunctionType) -> Iterator[Any]:
+    """What a function holds, and what its code names."""
+    yield from (cell.cell_contents for cell in function.__closure__ or ())
+    yield from function.__defaults__ or ()
+    yield from _named(function.__code__, function.__globals__)
+    if function.__module__.startswith(contrib.__name__):
+        yield from _words(function.__code__)
 
 
 def _all_used(values: Iterable[Any], seen: set[Any]) -> Iterator[Op]:
@@ -123,11 +136,22 @@ def _named(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
             yield from _named(inner, names)
 
 
+def _words(code: CodeType) -> Iterator[str]:
+    """The strings of a function: by their names converters of others take those of the standard."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _words(constant)
+        elif isinstance(constant, str):
+            yield constant
+
+
 # --- what is known of these ----------------------------------------------------------------------
 
 
 def _dtypes(domain: str, name: str) -> str:
     """Dtypes that the standard allows, and those that there are kernels for."""
+    if not defs.has(name, domain=domain):
+        return "of its parts"
     schema = defs.get_schema(name, OPSETS[-1], domain)
     formal = (*schema.inputs, *schema.outputs)[0]
     able = sorted(DTYPES, key=lambda d: (kind_of(d), d.itemsize, d.name))

@@ -1,6 +1,7 @@
 """The bridge to ONNX: models in, as modules, and modules out."""
 
-from bucketize.onnx import convert  # noqa: F401  fills the tables that `export` reads, too
+# Importing them fills the tables that `export` reads, too.
+from bucketize.onnx import contrib, convert  # noqa: F401
 from bucketize.onnx.export.module import to_onnx
 from bucketize.onnx.front import from_onnx
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -280,8 +280,12 @@ def short(value: np.generic) -> float:
 Graph: TypeAlias = Callable[[Builder, Sequence[Atom]], tuple[Atom, ...]]
 """A graph with inputs: emits its nodes on them, and gives its outputs; or raises Lost."""
 
-Result: TypeAlias = Atom | tuple[Atom, ...]
+Result: TypeAlias = Atom | tuple[Atom | None, ...]
+"""What a converter makes: None for a result that it does not read."""
 Converter: TypeAlias = Callable[[Node], Result]
+
+NEWEST = 1 << 31  # beyond all opsets
+MICROSOFT = "com.microsoft"  # the domain of onnxruntime's own operators
 
 CONVERTERS: dict[tuple[str, str], dict[int, Converter]] = {}
 """(domain, op type) -> opset since which the converter holds -> converter."""
@@ -320,6 +324,31 @@ def converts_directly(
         if "axis" in given:
             (given["axis"],) = n.front((given["axis"],))
         return n.emit(op, *n.operands, **given)
+
+
+def check_read(attrs: Mapping[str, Any]) -> None:
+    """Raise Unread for attributes that no converter has taken."""
+    if attrs:
+        raise Unread(f"the attribute {', '.join(attrs)} is not supported")
+
+
+def standard_all(
+    n: Node, op_type: str, outputs: int, *inputs: Atom | None, opset: int = NEWEST, **attrs: Any
+) -> tuple[Atom | None, ...]:
+    """What an operator of the standard makes of operands, in the place of a node."""
+    convert = converter_of("", op_type, opset)
+    assert convert is not None, op_type
+    inside = replace(n, inputs=inputs, attrs=attrs, outputs=outputs, named=outputs, rank=None)
+    results = convert(inside)
+    check_read(attrs)
+    return results if isinstance(results, tuple) else (results,)
+
+
+def standard(n: Node, op_type: str, *inputs: Atom | None, **attrs: Any) -> Atom:
+    """The first result of the same."""
+    first = standard_all(n, op_type, 1, *inputs, **attrs)[0]
+    assert first is not None
+    return first
 
 
 def converter_of(domain: str, op_type: str, opset: int) -> Converter | None:

@@ -79,8 +79,8 @@ def schema_of(domain: str, op_type: str, opset: int) -> defs.OpSchema | None:
 
 
 def first_version(domain: str, op_type: str) -> int:
-    """The opset that brought an operator of the standard."""
-    return _first_versions()[domain, op_type]
+    """The opset that brought an operator of the standard; 1 of others."""
+    return _first_versions().get((domain, op_type), 1)
 
 
 @functools.cache

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import zip_longest
 from typing import TypeAlias
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, defs
@@ -36,6 +37,7 @@ from bucketize.onnx.node import (
     Unread,
     Unsupported,
     Untold,
+    check_read,
     converter_of,
 )
 from bucketize.onnx.optional_squeeze import is_optional_squeeze
@@ -266,11 +268,10 @@ class Translation:
         shared = self.scaled, self.turned
         view = Node(tuple(inputs), attrs, len(node.output), builder, *kept, named, *shared)
         converted = convert(view)
-        if attrs:
-            raise Unread(f"the attribute {', '.join(attrs)} is not supported")
+        check_read(attrs)
         results = converted if isinstance(converted, tuple) else (converted,)
-        for i, output in enumerate(node.output[len(results) :], len(results)):
-            if output in scope.used:
+        for i, (output, result) in enumerate(zip_longest(node.output, results)):
+            if result is None and output and output in scope.used:
                 raise Unread(f"output {i} is used")
         return results
 

@@ -18,7 +18,9 @@ from bucketize.op import Array, Op
 from bucketize.ops import (
     add,
     cast,
+    greater,
     greater_equal,
+    less,
     logical_and,
     logical_or,
     minimum_,
@@ -135,6 +137,8 @@ class Fact:
     """Whether it is the same for all rows though it has an axis of them: that is 1, packed."""
     index: tuple[Index, ...] = ()
     """What elements are by where they stand; of several, one after the other in the last axis."""
+    counts: bool = False
+    """Whether it is how many tokens of its row are seen."""
     barred: str = ""
     """Words on what of rows or of extents is lost, packed: nothing may compute with it."""
 
@@ -227,6 +231,14 @@ def is_always(b: Binding, facts: Sequence[Fact]) -> bool:
     (index,), than = facts[0].index, facts[1].seen
     dims = index.row, index.token, index.least
     return than is not None and bool(than <= 0) and all(extremes(d)[0] >= 0 for d in dims)
+
+
+def is_before_the_end(b: Binding, facts: Sequence[Fact]) -> bool:
+    """Whether it asks of a token's index if that is below how many tokens of its row are seen."""
+    if b.op not in (greater, less):
+        return False
+    place, count = facts if b.op is less else reversed(facts)
+    return place.index == (OF_TOKEN,) and count.counts
 
 
 def neutral(op: Op, facts: list[Fact]) -> int | None:

@@ -26,7 +26,7 @@ from bucketize.ops import (
     softmax,
     sub,
 )
-from bucketize.ragged.fact import LOW, Form, are_neighbours, axis_of, is_zero
+from bucketize.ragged.fact import LOW, Fact, Form, are_neighbours, axis_of, is_zero
 from bucketize.ragged.packer import Packer
 
 
@@ -59,7 +59,13 @@ def reduced(p: Packer, b: Binding) -> None:
     _check_hidden(p, b, axis)
     each = p.out.emit(OVER_TOKENS[b.op], p.atom(x), p.ends, axis=axis + rank)
     new: Atom = p.out.emit(reshape, each, newshape=p.shape(b.out.type))
-    p.put(b, _mean(p, b, new) if b.op is reduce_mean else new)
+    p.put(b, _mean(p, b, new) if b.op is reduce_mean else new, Fact(counts=_counts(p, b)))
+
+
+def _counts(p: Packer, b: Binding) -> bool:
+    """Whether a sum over tokens, of which hidden ones add nothing, is of ones."""
+    seen = p.fact(b.args[0]).seen
+    return b.op is reduce_sum and seen is not None and bool(seen == 1)
 
 
 def _check_hidden(p: Packer, b: Binding, axis: int) -> None:

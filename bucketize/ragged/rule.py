@@ -49,6 +49,7 @@ from bucketize.ragged.fact import (
     evaluated,
     indexed,
     is_always,
+    is_before_the_end,
     moved,
     neutral,
     places,
@@ -87,9 +88,12 @@ def _known(p: Packer, b: Binding) -> Fact:
     if is_always(b, facts):
         true = np.ones((), bool)
         return Fact(true, dict.fromkeys(where_, true))
+    if is_before_the_end(b, facts):
+        return Fact(np.ones((), bool), dict.fromkeys(where_, np.zeros((), bool)))
     seen = evaluated(b.op, b.attrs, [f.seen for f in facts])
     numbers = {k: evaluated(b.op, b.attrs, [_number(p, a, k) for a in b.args]) for k in where_}
-    return Fact(seen, {k: n for k, n in numbers.items() if n is not None})
+    counts = b.op is cast and facts[0].counts and type_.dtype.kind in "iu"
+    return Fact(seen, {k: n for k, n in numbers.items() if n is not None}, counts=counts)
 
 
 def _number(p: Packer, atom: Atom, place: Place) -> Array | None:

@@ -624,6 +624,8 @@ def signature(schema):
 def test_what_later_opsets_changed_was_read():
     changed = set()
     for (domain, op_type), versions in CONVERTERS.items():
+        if not onnx.defs.has(op_type, domain=domain):
+            continue
         first = max(min(versions), first_version(domain, op_type))
         schemas = [onnx.defs.get_schema(op_type, v, domain) for v in OPSETS if v >= first]
         for before, after in pairwise(schemas):

@@ -46,8 +46,19 @@ FLOATS = "f = Cast<to = 1>(mask) g = Unsqueeze(f, a2) "
 LENGTH = "sh = Shape(mask) n = Gather(sh, i1) b = Gather(sh, i0) "
 PLACES = LENGTH + "r = Range(i0, n, i1) "
 
+UP_TO = "low = Where(before, zero, least) u = Unsqueeze(low, a1) "
+
 TAKEN = {
     "each by itself": WEIGHED + CONSTANTS + "{ v = Relu(x) m = MatMul(v, w) y = Softmax(m) }",
+    "attention up to the end that a mask counts": (
+        ROWS + CONSTANTS + f"{{ {PLACES} c = ReduceSum<keepdims = 1>(mask, a1) "
+        f"before = Less(r, c) {UP_TO} {SELF} z = Add(s, u) {SOFT} }}"
+    ),
+    "attention up to an end in another dtype": (
+        ROWS + CONSTANTS + f"{{ {PLACES} m = Cast<to = 6>(mask) e = ReduceSum<keepdims = 0>(m, a1) "
+        "c = Cast<to = 7>(e) v = Unsqueeze(c, a1) "
+        f"before = Greater(v, r) {UP_TO} {SELF} z = Add(s, u) {SOFT} }}"
+    ),
     "a norm": f"{X}, float[4] s) => (y) {{ y = LayerNormalization(x, s) }}",
     "patches of images of unequal sizes": (
         f"{X}, int64[B, S] down, int64[B, S] across, float[4, 4] w) => (y) " + CONSTANTS
@@ -229,6 +240,17 @@ REFUSED = {
         + CONSTANTS
         + "{ f = Cast<to = 1>(other) h = Sub(one, f) low = Mul(h, least) u = Unsqueeze(low, a1) "
         + f"{SELF} z = Add(s, u) {SOFT} }}",
+        "softmax: 'mask' does not hide tokens from it: a sum over all of a row",
+    ),
+    "attention up to the end of another mask": (
+        f"{X}, int64[B, S] other) => (y) " + CONSTANTS + f"{{ {PLACES} f = Mul(other, mask) "
+        f"c = ReduceSum<keepdims = 1>(f, a1) before = Less(r, c) {UP_TO} {SELF} z = Add(s, u) "
+        f"{SOFT} }}",
+        "softmax: 'mask' does not hide tokens from it: a sum over all of a row",
+    ),
+    "attention up to one behind the end": (
+        ROWS + CONSTANTS + f"{{ {PLACES} n1_ = ReduceSum<keepdims = 1>(mask, a1) "
+        f"c = Add(n1_, i1) before = Less(r, c) {UP_TO} {SELF} z = Add(s, u) {SOFT} }}",
         "softmax: 'mask' does not hide tokens from it: a sum over all of a row",
     ),
     "weights that no softmax made": (

@@ -20,7 +20,6 @@ from bucketize.onnx.convert.reduce import channelwise
 from bucketize.onnx.convert.shape import reshaped
 from bucketize.onnx.convert.window import slide, window_of, windows_of
 from bucketize.onnx.node import (
-    CONVERTERS,
     Node,
     Scaled,
     Unsupported,
@@ -29,6 +28,7 @@ from bucketize.onnx.node import (
     cut,
     native_dtype,
     saturated,
+    standard,
 )
 from bucketize.op import Array
 from bucketize.ops.elementwise import arithmetic as e
@@ -151,7 +151,7 @@ def _repeated(n: Node, x: Atom, p: Atom, axis: int, block: int) -> Atom:
 
 @converts("MatMulInteger", since=10)
 def _matmul_integer(n: Node) -> Atom:
-    return _product(n, n[0], n[1], n.optional(2), n.optional(3))
+    return integer_product(n, n[0], n[1], n.optional(2), n.optional(3))
 
 
 @converts("QLinearMatMul", since=10)
@@ -160,13 +160,13 @@ def _qlinear_matmul(n: Node) -> Atom:
     for a in (x, y, zero):
         if kind_of(a.type.dtype) == "f":
             raise Unsupported(f"a product of {a.type.dtype}")
-    sums = _product(n, x, y, x_zero, y_zero)
+    sums = integer_product(n, x, y, x_zero, y_zero)
     x_scale, scale, moved = (_rows(n, sums, p) for p in (x_scale, scale, zero))
     factors = _factors(n, x_scale, _columns(n, y_scale), scale)
     return _rounded(n, _scaled(n, sums, factors), moved, zero.type.dtype)
 
 
-def _product(n: Node, x: Atom, y: Atom, x_zero: Atom | None, y_zero: Atom | None) -> Atom:
+def integer_product(n: Node, x: Atom, y: Atom, x_zero: Atom | None, y_zero: Atom | None) -> Atom:
     """(x - its zero points) @ (y - its zero points), as one product and sums of rows or columns."""
 
     def product(a: Atom, b: Atom) -> Atom:
@@ -374,7 +374,4 @@ def _filters(n: Node, w: Atom, zero: Atom) -> Atom:
 
 def _conv(n: Node, x: Atom, w: Atom) -> Atom:
     """A convolution by the attributes of the node, whose sums are those of the definition."""
-    inside = replace(n, inputs=(x, w), attrs=dict(n.attrs), precision="exact")
-    out = CONVERTERS["", "Conv"][1](inside)
-    assert not isinstance(out, tuple)
-    return out
+    return standard(replace(n, precision="exact"), "Conv", x, w, **n.attrs)
