@@ -6,7 +6,7 @@ are within 1.1 of the best kernels. Along two symbols ladders are products. Each
 sizes that stand for equally many requests, all in turns: what stands for it is the mean over
 these, by that of the planned buckets of its budget, and of planned ones and the cover by those of
 the first budget; the median of several passes with the least and the greatest. What others drive
-from the caches takes some calls to come back, so that each is called some times before it is timed.
+from the caches takes some calls to come back, so that each is called for 5 ms before it is timed.
 Of planned buckets a row more has what the models predict by what they take when nothing else runs.
 That is told by the processor's clock, as trials are, to which the models are fitted: time that the
 system gives to others is no kernel's.
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise, product
@@ -47,7 +48,7 @@ BUDGETS = (1, 2, 4, 8)
 COVERED = 0.1
 POINTS, PASSES, ROUNDS = 10, 3, 3
 ALONE = 9  # rounds where nothing takes turns
-WARM = 3  # calls
+WARM_S = 0.005  # of calls before one is timed
 
 
 def of_model(name: str) -> Iterator[tuple[str, Traffic]]:
@@ -160,8 +161,10 @@ def judged(
 
 
 def repeated(call: Call) -> None:
-    """What is called before a call is timed: after one call the caches hold too little of it."""
-    for _ in range(WARM):
+    """Call for a while before a call is timed: after one the caches hold too little of it."""
+    end = time.perf_counter() + WARM_S
+    call()
+    while time.perf_counter() < end:
         call()
 
 

@@ -49,8 +49,10 @@ class ProductConstants:
     call: float
     near: float
     """How much faster than a stream B comes from the second cache."""
-    far: float
+    third: float
     """How much faster than a stream B comes from the third cache."""
+    far: float
+    """How much faster than one A comes from there, results go there, and B comes again."""
     farthest: float
     """How much faster than a stream B comes from memory."""
     share: float
@@ -122,7 +124,7 @@ def seconds(p: Product, k: Knobs, c: ProductConstants, target: Target) -> Floats
     ways = target.l1 / PAGE - 2  # of which B takes some
     passed = _passed(p)
     gain = np.where(group > 1, c.abreast, 1.0)
-    share, far = held_share(passed, target), far_bytes(passed, c, target, gain)
+    share, far = held_share(passed, target), far_bytes(passed, c, target, c.third, gain)
     overlap = share * c.overlap + (1 - share) * c.overlap_memory
     tall_step = step(low + 1)
     reduction = (step(low) * (tiles - tall) + tall_step * tall) * depth
@@ -166,15 +168,20 @@ def held_share(passed: Floats | float, target: Target) -> Floats:
 
 
 def far_bytes(
-    passed: Floats | float, c: ProductConstants, target: Target, gain: Floats | float = 1.0
+    passed: Floats | float,
+    c: ProductConstants,
+    target: Target,
+    third: float,
+    gain: Floats | float = 1.0,
 ) -> Floats:
     """Bytes in a cycle from where weights are if so many pass until they are read again.
 
-    `gain`: how much faster than one stream they come from memory.
+    `third`: how much faster than a stream they come from the third cache; `gain`: how much faster
+    than one stream they come from memory.
     """
     share, its = held_share(passed, target), target.speed
-    third, memory = c.far * its.l3, c.farthest * its.memory * gain
-    far = 1 / (share / third + (1 - share) / memory)
+    memory = c.farthest * its.memory * gain
+    far = 1 / (share / (third * its.l3) + (1 - share) / memory)
     return np.where(np.asarray(passed) <= 0.8 * target.l2, c.near * its.l2, far)
 
 
@@ -206,6 +213,7 @@ FITTED = fitted(
     panel=(11.1, 5.38),
     call=(365.0, 515.0),
     near=(1.49, 1.05),
+    third=(0.907, 0.95),
     far=(0.907, 1.42),
     farthest=(0.693, 1.03),
     share=(0.6, 0.6),
@@ -221,7 +229,10 @@ FITTED = fitted(
 which are assumed, and `overlap`: the usual width of panels hangs on it, and it is as
 `benchmarks/replay` likes defaults best. AMD's shares of streams rest on a speed that no probe has
 measured (`ZEN5` there). `abreast` is what a Zen 3 measured, `broadcast` what a Zen 5 did with tiles
-of 14 x 1 and 8 x 1 vectors (1.2 and 1.3 of what was expected); on Intel nobody did."""
+of 14 x 1 and 8 x 1 vectors (1.2 and 1.3 of what was expected); on Intel nobody did. `third` of
+AMD is what a Zen 5 measured with weights of 1 to 16 MiB, 22 to 26 bytes in a cycle where the probe
+finds 28; the grids, whose weights come from memory, hardly tell it. Intel's is what they have for
+`far`."""
 
 
 def modelled(p: Product, schedules: Sequence[Schedule], target: Target) -> Floats:

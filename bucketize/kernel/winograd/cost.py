@@ -129,7 +129,8 @@ class WinogradCost:
         weights = steps * self.channels * panels * width * FLOAT_BYTES
         passed = np.maximum(weights, cold_bytes)
         is_near, near = passed <= 0.8 * target.l2, products.near * its.l2
-        first = np.where(is_near, near, c.first * cost.far_bytes(passed, products, target))
+        far = c.first * cost.far_bytes(passed, products, target, products.far)
+        first = np.where(is_near, near, far)
         again = np.where(is_near, near, c.again * its.l2)
         read = weights / first + (blocks - 1) * weights / again
         results = self.groups * math.ceil(self.channels_out / target.lanes)
