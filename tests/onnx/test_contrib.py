@@ -16,7 +16,7 @@ from onnx_model import run_ort
 
 import bucketize
 from bucketize import zoo
-from bucketize.errors import UnsupportedModelError
+from bucketize.errors import BucketizeError, UnsupportedModelError
 from bucketize.interpret import evaluate_module
 from bucketize.onnx import from_onnx
 from bucketize.onnx.node import CONVERTERS, MICROSOFT
@@ -79,7 +79,7 @@ def node(
 def ours(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
     """What the interpreter makes of a model; kernels make the same."""
     dims = {d.dim_param for i in model.graph.input for d in i.type.tensor_type.shape.dim}
-    module = from_onnx(model, bounds=dict.fromkeys(dims - {""}, (1, FEW)))
+    module = from_onnx(model, bounds=dict.fromkeys(dims - {""}, (0, FEW)))
     verify(module)
     want = evaluate_module(module, **feeds)
     for got, expected in zip(bucketize.compile(module).run(**feeds), want, strict=True):
@@ -342,6 +342,95 @@ def test_attention(case: str) -> None:
 @pytest.mark.parametrize("case", MULTI_HEAD)
 def test_attention_of_many_heads(case: str) -> None:
     agrees(MULTI_HEAD[case])
+
+
+GROUPED_HEADS = {"num_heads": HEADS, "kv_num_heads": 2}
+QUERIES = given(floats(BATCH, ROWS, 64, seed=20), "B", "S", 64)
+KV = [given(floats(BATCH, ROWS, 32, seed=k), "B", "S", 32) for k in (21, 22)]
+CACHE = [given(floats(BATCH, 2, 3, 16, seed=k), "B", 2, "P", 16) for k in (23, 24)]
+NO_CACHE = [given(np.zeros((BATCH, 2, 0, 16), np.float32), "B", 2, "P", 16)] * 2
+BEHIND = [given(np.full(BATCH, 7, np.int32), "B"), given(number(8, "int32"))]
+AT_FIRST = [given(np.array([4, 2], np.int32), "B"), given(number(5, "int32"))]
+ANGLES = [floats(20, 8, seed=25), floats(20, 8, seed=26)]
+PACKED = given(floats(BATCH, ROWS, 128, seed=27), "B", "S", 128)
+
+GROUPED: dict[str, tuple[Any, ...]] = {
+    "a first call": (
+        "GroupQueryAttention",
+        [QUERIES, *KV, *NO_CACHE, AT_FIRST[0], AT_FIRST[1]],
+        "y keys values",
+        GROUPED_HEADS,
+    ),
+    "a further call": (
+        "GroupQueryAttention",
+        [given(QUERIES.elements[:1], 1, "S", 64), *(given(k.elements[:1], 1, "S", 32) for k in KV)]
+        + [given(c.elements[:1], 1, 2, "P", 16) for c in CACHE]
+        + [given(np.full(1, 7, np.int32)), BEHIND[1]],
+        "y keys values",
+        GROUPED_HEADS,
+    ),
+    "a token": (
+        "GroupQueryAttention",
+        [
+            given(QUERIES.elements[:, :1], "B", 1, 64),
+            *(given(k.elements[:, :1], "B", 1, 32) for k in KV),
+            *CACHE,
+            given(np.full(BATCH, 3, np.int32), "B"),
+            given(number(4, "int32")),
+            *ANGLES,
+        ],
+        "y keys values",
+        {**GROUPED_HEADS, "do_rotary": 1},
+    ),
+    "neighbours, packed": (
+        "GroupQueryAttention",
+        [
+            PACKED,
+            None,
+            None,
+            *NO_CACHE,
+            given(np.full(BATCH, 4, np.int32), "B"),
+            AT_FIRST[1],
+            *ANGLES,
+        ],
+        "y keys values",
+        {**GROUPED_HEADS, "do_rotary": 1, "rotary_interleaved": 1},
+    ),
+    "a window, capped": (
+        "GroupQueryAttention",
+        [QUERIES, *KV, *NO_CACHE, given(np.full(BATCH, 4, np.int32), "B"), AT_FIRST[1]],
+        "y keys values",
+        {**GROUPED_HEADS, "local_window_size": 2, "softcap": 3.0, "scale": 0.3},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GROUPED)
+def test_attention_of_groups(case: str) -> None:
+    """Rows behind the end of a text, and what a cache has of them, are nobody's."""
+    op_type, operands, outputs, attrs = GROUPED[case]
+    model, feeds = node(op_type, operands, outputs, **attrs)
+    lengths = operands[5].elements + 1
+    for k, (got, want) in enumerate(zip(ours(model, feeds), run_ort(model, feeds), strict=True)):
+        assert (got.dtype, got.shape) == (want.dtype, want.shape)
+        for text, length in enumerate(lengths):
+            mine, its = ((x[text, :length] if k == 0 else x[text, :, :length]) for x in (got, want))
+            np.testing.assert_allclose(mine, its, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("last", "total"), [([7, 6], 8), ([7, 7], 9)])
+def test_a_cache_that_calls_fill_is_refused_by_a_run(last: list[int], total: int) -> None:
+    operands = [
+        QUERIES,
+        *KV,
+        *CACHE,
+        given(np.array(last, np.int32), "B"),
+        given(number(total, "int32")),
+    ]
+    model, feeds = node("GroupQueryAttention", operands, "y keys values", **GROUPED_HEADS)
+    module = from_onnx(model, bounds=dict.fromkeys("BPS", (1, 64)))
+    with pytest.raises(BucketizeError, match="index 1"):
+        bucketize.compile(module).run(**feeds)
 
 
 COS, SIN = floats(20, 2, seed=17), floats(20, 2, seed=18)
@@ -693,6 +782,24 @@ REFUSED: dict[str, tuple[Any, ...]] = {
         "y",
         HEAD,
     ),
+    r"k_quant_type is 'PER_TENSOR', known: NONE": (
+        "GroupQueryAttention",
+        [QUERIES, *KV, *CACHE, *BEHIND],
+        "y keys values",
+        {**GROUPED_HEADS, "k_quant_type": "PER_TENSOR"},
+    ),
+    r"position_ids, sinks, norms, or what a cache of bytes needs is given": (
+        "GroupQueryAttention",
+        [QUERIES, *KV, *CACHE, *BEHIND],
+        "y keys values",
+        {**GROUPED_HEADS, "smooth_softmax": 1},
+    ),
+    r"float32\[B, S, 64\] for Q, K and V of 4 and 3 heads": (
+        "GroupQueryAttention",
+        [QUERIES, None, None, *CACHE, *BEHIND],
+        "y keys values",
+        {"num_heads": HEADS, "kv_num_heads": 3},
+    ),
     r"scale is 2.0": ("RotaryEmbedding", [X, PLACES, COS, SIN], "y", {"scale": 2.0}),
     r"num_heads is left out, for 16 elements and 3 angles": (
         "RotaryEmbedding",
@@ -733,7 +840,7 @@ def test_what_is_not_read(message: str) -> None:
 
 def test_every_converter_is_tried() -> None:
     """Whatever is read of onnxruntime's own is in a table above, or has a test of its own."""
-    tables = FUSED, EMBEDDED, ATTENTION, MULTI_HEAD, ROTATED, BY_FLOATS, PRODUCTS
+    tables = FUSED, EMBEDDED, ATTENTION, MULTI_HEAD, GROUPED, ROTATED, BY_FLOATS, PRODUCTS
     tried = {case[0] for table in tables for case in table.values()}
     tried |= {"MatMulNBits", "GatherBlockQuantized", "DynamicQuantizeLSTM"}
     tried |= {"QEmbedLayerNormalization"}
