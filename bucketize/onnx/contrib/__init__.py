@@ -5,4 +5,4 @@ kernels, and the proof that rows are apart are those of the model before it was 
 """
 
 # Importing the families fills the table.
-from bucketize.onnx.contrib import attention, blocks, fused, quantized  # noqa: F401
+from bucketize.onnx.contrib import attention, blocks, fused, grouped, quantized  # noqa: F401
