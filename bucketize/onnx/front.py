@@ -157,17 +157,27 @@ def _legal(
 def _begun(main: Function, relied: Iterable[Assumption], bounds: Bounds) -> Function:
     """The function, whose open symbols begin where the types rely on more than 0: windows do.
 
-    Types know more of what is never empty, and the sizes below would be refused all the same. Those
-    that were given `bounds` keep them.
+    Types know more of what is never empty, and the sizes below would be refused all the same. So
+    would those of a symbol that has to be one number, as weights have it. Those that were given
+    `bounds` keep them.
     """
     least: dict[str, int] = {}
+    only: dict[str, Dim] = {}
     for relation, a, b in relied:
-        match list(symbols(excess := a - b)):
-            case [Symbol(name, 0, None)] if relation == ">=" and name not in bounds:
+        match relation, list(symbols(excess := a - b)):
+            case ">=", [Symbol(name, 0, None)] if name not in bounds:
                 least[name] = _first(excess, name, least.get(name, 0))
+            case "==", [Symbol(name, 0, None) as symbol] if name not in bounds:
+                only.update((name, d) for d in _beside(symbol, a, b))
     own = main.symbols()
-    begun = {name: own[name].within(size, None) for name, size in least.items() if size}
+    begun = {name: own[name].within(size, None) for name, size in least.items() if size} | only
     return specialise(main, begun) if begun else main
+
+
+def _beside(symbol: Symbol, a: Dim, b: Dim) -> list[int]:
+    """The number that a symbol has to be, if one of two equal dims is that symbol."""
+    pairs = (a, b), (b, a)
+    return [d for s, d in pairs if s == symbol and isinstance(d, int)]
 
 
 def _first(excess: Dim, name: str, size: int) -> int:

@@ -29,6 +29,7 @@ from bucketize.onnx.function import (
 from bucketize.onnx.load import domain, imported
 from bucketize.onnx.message import attributes, constants
 from bucketize.onnx.node import (
+    MICROSOFT,
     Converter,
     Graph,
     Lost,
@@ -307,8 +308,9 @@ class Translation:
         return converter_of(domain(node.domain), node.op_type, self.opset(node))
 
     def opset(self, node: NodeProto) -> int:
-        """The version of the operator set that a node is of."""
-        return self.opsets.get(domain(node.domain), 0)
+        """The version of a node's operator set; that of onnxruntime need not be imported."""
+        name = domain(node.domain)
+        return self.opsets.get(name, int(name == MICROSOFT))
 
     def schema(self, node: NodeProto) -> defs.OpSchema | None:
         """What the standard says of the operator; None if it does not know it."""

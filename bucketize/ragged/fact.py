@@ -233,12 +233,14 @@ def is_always(b: Binding, facts: Sequence[Fact]) -> bool:
     return than is not None and bool(than <= 0) and all(extremes(d)[0] >= 0 for d in dims)
 
 
-def is_before_the_end(b: Binding, facts: Sequence[Fact]) -> bool:
-    """Whether it asks of a token's index if that is below how many tokens of its row are seen."""
+def before_the_end(b: Binding, facts: Sequence[Fact], axes: Axes) -> int | None:
+    """The axis along which it asks of tokens whether they are of those seen in their row."""
     if b.op not in (greater, less):
-        return False
-    place, count = facts if b.op is less else reversed(facts)
-    return place.index == (OF_TOKEN,) and count.counts
+        return None
+    place = 0 if b.op is less else 1
+    tokens = axes.tokens(b.args[place].type.shape)  # of two it might be either's index
+    asks = facts[place].index == (OF_TOKEN,) and facts[1 - place].counts and len(tokens) == 1
+    return tokens[0] if asks else None
 
 
 def neutral(op: Op, facts: list[Fact]) -> int | None:

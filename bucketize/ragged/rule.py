@@ -46,10 +46,10 @@ from bucketize.ragged.fact import (
     Index,
     Place,
     axis_of,
+    before_the_end,
     evaluated,
     indexed,
     is_always,
-    is_before_the_end,
     moved,
     neutral,
     places,
@@ -88,8 +88,8 @@ def _known(p: Packer, b: Binding) -> Fact:
     if is_always(b, facts):
         true = np.ones((), bool)
         return Fact(true, dict.fromkeys(where_, true))
-    if is_before_the_end(b, facts):
-        return Fact(np.ones((), bool), dict.fromkeys(where_, np.zeros((), bool)))
+    if (axis := before_the_end(b, facts, p.axes)) is not None:
+        return Fact(np.ones((), bool), {axis: np.zeros((), bool)})
     seen = evaluated(b.op, b.attrs, [f.seen for f in facts])
     numbers = {k: evaluated(b.op, b.attrs, [_number(p, a, k) for a in b.args]) for k in where_}
     counts = b.op is cast and facts[0].counts and type_.dtype.kind in "iu"

@@ -719,9 +719,11 @@ def test_products_by_blocks(bits: int, zeros: str) -> None:
 
 
 @pytest.mark.parametrize("zeros", [False, True])
-def test_rows_by_blocks(zeros: bool) -> None:
+@pytest.mark.parametrize("width", [24, 20])
+def test_rows_by_blocks(width: int, zeros: bool) -> None:
+    """The last block of a row may be shorter."""
     random = np.random.default_rng(0)
-    packed = random.integers(0, 256, (9, 24)).astype(np.uint8)
+    packed = random.integers(0, 256, (9, width)).astype(np.uint8)
     middle = random.integers(0, 256, (9, 2)).astype(np.uint8) if zeros else None
     operands = [packed, given(WORDS.elements, "B", "S"), np.abs(floats(9, 3)), middle]
     attrs = {"bits": 4, "block_size": 16}
@@ -751,6 +753,34 @@ REFUSED: dict[str, tuple[Any, ...]] = {
         [X, WEIGHTS],
         "y",
         {**HEAD, "qkv_hidden_sizes": [8, 8, 8]},
+    ),
+    r"keys and values of float32\[B, S, 8\] and float32\[B, S, 12\] as one result": (
+        "Attention",
+        [X, floats(WIDTH, 8 + 8 + 12)],
+        "y present",
+        {**HEAD, "qkv_hidden_sizes": [8, 8, 12]},
+    ),
+    r"in order, S rows beside T keys": (
+        "MultiHeadAttention",
+        [X, K, K],
+        "y",
+        {**HEAD, "unidirectional": 1},
+    ),
+    r"the attribute opset is left out": ("QLinearSoftmax", [*scaled(A8, 0.1, 30), *END]),
+    r"how many float32\[N\] are, one or one for each column, is not known": (
+        "QAttention",
+        [
+            given(A8, "B", "S", WIDTH),
+            WIDE,
+            BIAS,
+            number(0.1),
+            given(np.ones(1, np.float32), "N"),
+            None,
+            number(0, "uint8"),
+            number(0, "int8"),
+        ],
+        "y",
+        HEAD,
     ),
     r"a mask of int32\[B, 1, 5, 5\]": (
         "Attention",
@@ -846,6 +876,14 @@ def test_every_converter_is_tried() -> None:
     tried |= {"QEmbedLayerNormalization"}
     own = {op_type for domain, op_type in CONVERTERS if domain == MICROSOFT}
     assert own <= tried, own - tried
+
+
+def test_the_domain_need_not_be_imported() -> None:
+    """As what onnxruntime's optimiser leaves in memory."""
+    model, feeds = node("BiasGelu", [X, VECTOR])
+    del model.opset_import[1:]
+    (got,) = ours(model, feeds)
+    np.testing.assert_allclose(got, run_ort(model, feeds)[0], atol=1e-5)
 
 
 # --- whole models --------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_model import parse, run_ort
 
 import bucketize
-from bucketize.errors import TypeRelError, UnsupportedModelError
+from bucketize.errors import ShapeError, TypeRelError, UnsupportedModelError
 from bucketize.interpret import evaluate_module
 from bucketize.onnx import from_onnx
 from bucketize.op import Array
@@ -95,7 +95,9 @@ def test_extents_that_differ_are_refused(name: str) -> None:
     exe = bucketize.compile(mod)
     for run in (lambda *x: evaluate_module(mod, *x), exe.run):
         np.testing.assert_allclose(run(*right)[0], want, rtol=1e-6)
-        with pytest.raises(TypeRelError, match=r"has \d+ elements?, not \d"):
+        with pytest.raises(
+            (TypeRelError, ShapeError), match=r"has \d+ elements?, not \d|expected \d, got \d"
+        ):
             run(*wrong)
     with pytest.raises(Exception, match=r"(?i)shape|size|length|dimension"):
         run_ort(model, dict(zip(names, wrong, strict=True)))
@@ -157,3 +159,22 @@ def test_an_open_extent_is_one_of_int32() -> None:
         assert y.shape == (n, 0)
     wide = from_onnx(parse(f"(float[N, 0] x) => (y) {{ {cast} }}"), bounds={"N": (0, 1 << 40)})
     assert str(wide.main.results[0].type) == "float32[?, 0]"
+
+
+def test_a_symbol_that_has_to_be_one_number_is_that_number() -> None:
+    """So no clone is made for others; whoever gives it bounds keeps it."""
+    model = parse("(float[N, F] x, float[7, 2] w) => (y) { y = MatMul(x, w) }")
+    assert str(bucketize.from_onnx(model).main.params[0].type) == "float32[N, 7]"
+    kept = bucketize.from_onnx(model, bounds={"F": (1, 8)})
+    assert str(kept.main.params[0].type) == "float32[N, F]"
+    exe = bucketize.compile(bucketize.from_onnx(model))
+    with pytest.raises(ShapeError, match="input 'x', axis 1: expected 7, got 3"):
+        exe.run(ones(2, 3), ones(7, 2))
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_a_squeeze_of_fewer_axes_than_declared(rows: int) -> None:
+    """A rank that only a batch of one would have is not believed."""
+    model = parse("(float[N, 12] x) => (float[M] y) { y = Squeeze(x) }")
+    (got,) = bucketize.compile(bucketize.from_onnx(model)).run(ones(rows, 12))
+    assert got.shape == ones(rows, 12).squeeze().shape

@@ -141,7 +141,9 @@ def test_known_parts_are_asked_whether_they_are_the_axis() -> None:
     for got, want in zip(exe.run(x), (x[:2], x[2:]), strict=True):
         np.testing.assert_array_equal(got, want)
     for run in (exe.run, lambda a: evaluate_module(mod, a)):
-        with pytest.raises((TypeRelError, ShapeError), match=r"8 elements, not 10|of size 8 into"):
+        with pytest.raises(
+            (TypeRelError, ShapeError), match="input 'x', axis 0: expected 5, got 4"
+        ):
             run(x[:4])
 
 

@@ -201,10 +201,9 @@ REFUSED = {
         + "{ g = Gather<axis = 1>(x, i0) t = Transpose(g) m = Max(t, g) y = Add(x, m) }",
         "maximum: rows or tokens of float32[4, B] vanish in float32[4, 4]",
     ),
-    "products with what has four": (
-        f"{X}, float[4, 4] v) => (y) "
-        "{ t = Transpose<perm = [0, 2, 1]>(x) m = MatMul(t, v) y = Add(x, m) }",
-        "matmul: it sums over tokens: float32[B, 4, S] by float32[4, 4]",
+    "a product of tokens by tokens": (
+        ROWS + "{ t = Transpose<perm = [0, 2, 1]>(x) y = MatMul(t, x) }",
+        "matmul: it sums over tokens: float32[B, 4, S] by float32[B, S, 4]",
     ),
     "a sum over rows of what they share": (
         f"{X}, float[4] v) => (y) "
@@ -247,6 +246,13 @@ REFUSED = {
         f"c = ReduceSum<keepdims = 1>(f, a1) before = Less(r, c) {UP_TO} {SELF} z = Add(s, u) "
         f"{SOFT} }}",
         "softmax: 'mask' does not hide tokens from it: a sum over all of a row",
+    ),
+    "attention of the rows before the end": (
+        ROWS + CONSTANTS + f"{{ {PLACES} m = ReduceSum<keepdims = 1>(mask, a1) "
+        "c = Unsqueeze(m, a2) row = Unsqueeze(r, a1) none = Mul(row, i0) flat = Unsqueeze(r, a0) "
+        "nothing = Mul(flat, i0) place = Add(row, nothing) before = Less(place, c) "
+        f"u = Where(before, zero, least) {SELF} z = Add(s, u) {SOFT} }}",
+        "less: int64[B, 1, 1] is of rows, bool[B, S, S] of tokens, in an order of its own",
     ),
     "attention up to one behind the end": (
         ROWS + CONSTANTS + f"{{ {PLACES} n1_ = ReduceSum<keepdims = 1>(mask, a1) "

@@ -71,6 +71,8 @@ def of_past(
     y, *present = _attended(n, parts, mask, bias, pasts)
     if n.outputs == 1:
         return (y,)
+    if present[0].type.shape[-1] != present[1].type.shape[-1]:
+        raise Unsupported(f"keys and values of {parts[1].type} and {parts[2].type} as one result")
     apart = (standard(n, "Unsqueeze", x, Const(np.array([0]))) for x in present)
     return y, n.emit(s.concat, *apart, axis=0)
 
@@ -159,6 +161,9 @@ def _attended(
         added = added if bias is None else n.emit(e.add, added, bias)
     attrs = {"q_num_heads": heads, "kv_num_heads": heads, "scale": n.attr("scale")}
     attrs["is_causal"] = n.attr("unidirectional", 0)
+    rows = parts[0].type.shape[-2]
+    if attrs["is_causal"] and past[0] is None and rows != length:
+        raise Unsupported(f"in order, {rows} rows beside {length} keys")
     operands = *parts, added, *past
     results = standard_all(n, "Attention", 3 if n.outputs > 1 else 1, *operands, **attrs)
     return [x for x in results if x is not None]

@@ -15,7 +15,7 @@ from bucketize.onnx.convert.shape import reshaped
 from bucketize.onnx.node import MICROSOFT, Node, Unsupported, cast, converts, cut, standard
 from bucketize.ops.elementwise import arithmetic as e
 from bucketize.ops.elementwise.bits import bitwise_and, right_shift
-from bucketize.ops.shape import concat, unsqueeze
+from bucketize.ops.shape import concat, tile, unsqueeze
 from bucketize.types import Dim
 from bucketize.types.number import kind_of
 
@@ -78,15 +78,22 @@ def _gather_blocks(n: Node) -> Atom:
     packed = table.dtype == np.uint8
     bits = bits if packed else BYTE
     rows, steps = (standard(n, "Gather", n[i], n[1]) for i in (0, 2))
-    whole = (*steps.type.shape, block)
     zeros = n.optional(3) and standard(n, "Gather", n[3], n[1])
     middle: Atom = n.like(steps, 1 << (bits - 1) if packed else 0)
+    count = table.shape[-1] * (BYTE // bits)
     if zeros is not None:
-        middle = reshaped(n, _floats(n, zeros, bits, steps.type.shape[-1]), (*whole[:-1], 1))
-    count = whole[-2] * block
-    moved = n.emit(e.sub, reshaped(n, _floats(n, rows, bits, count), whole), middle)
-    behind = n.emit(unsqueeze, steps, axes=(len(whole) - 1,))
-    return reshaped(n, n.emit(e.mul, moved, behind), (*whole[:-2], count))
+        middle = _each(n, _floats(n, zeros, bits, steps.type.shape[-1]), block, count)
+    moved = n.emit(e.sub, _floats(n, rows, bits, count), middle)
+    return n.emit(e.mul, moved, _each(n, steps, block, count))
+
+
+def _each(n: Node, x: Atom, block: int, count: Dim) -> Atom:
+    """What blocks have as each of their numbers has it, of which the last block may have fewer."""
+    axis = len(x.type.shape)
+    behind = n.emit(unsqueeze, x, axes=(axis,))
+    whole = (*x.type.shape[:-1], x.type.shape[-1] * block)
+    each = reshaped(n, n.emit(tile, behind, repeats=(*(1,) * axis, block)), whole)
+    return each if whole[-1] == count else cut(n, each, axis - 1, 0, count)
 
 
 def _floats(n: Node, x: Atom, bits: int, count: Dim) -> Atom:

@@ -20,6 +20,7 @@ from bucketize.onnx.node import (
     MICROSOFT,
     Node,
     Unsupported,
+    Untold,
     cast,
     converts,
     standard,
@@ -66,6 +67,8 @@ _by_floats("QLinearLeakyRelu", "LeakyRelu", 1, alpha=0.01)
 def _softmax(n: Node) -> Atom:
     """Along an axis; before opset 13 along it and all that are behind it."""
     axis, opset = n.attr("axis", -1), n.attr("opset")
+    if opset is None:
+        raise Unsupported("the attribute opset is left out")
     y = standard(n, "Softmax", _real(n, 0), opset=opset, axis=axis)
     return _quantized(n, y, 3, n[0].type.dtype)
 
@@ -207,6 +210,8 @@ def _attention(n: Node) -> tuple[Atom | None, ...]:
     x_zero, w_zero = n.optional(6), n.optional(7)
 
     def part(p: Atom, begin: int, end: int) -> Atom:
+        if not all(isinstance(d, int) for d in p.type.shape):
+            raise Untold(f"how many {p.type} are, one or one for each column, is not known")
         return p if p.type.shape in ((), (1,)) else columns(n, p, begin, end)
 
     def product(begin: int, end: int) -> Atom:

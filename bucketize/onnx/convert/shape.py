@@ -126,8 +126,8 @@ def _squeeze(n: Node) -> Atom:
         return n.emit(s.squeeze, n[0], axes=tuple(i for i, d in enumerate(dims) if d == 1))
     ones = n.emit(nonzero, n.emit(e.equal, n.emit(s.shape_of, n[0]), vector(1)))
     axes = n.emit(gather, ones, Const(np.array(0)), axis=0)
-    if n.rank is not None and n[0].type.is_tensor:
-        axes = n.emit(s.reshape, axes, newshape=(n.removed,))
+    if n.removed is not None and n.removed == sum(d == 1 for d in dims):
+        axes = n.emit(s.reshape, axes, newshape=(n.removed,))  # the model says so: a run checks
     return n.emit(dyn_squeeze, n[0], axes)
 
 
