@@ -38,6 +38,9 @@ LOW = -1e4
 """What is this low weighs nothing in a softmax beside a score that is not: exporters hide by it."""
 
 
+COUNT_BYTES = 4  # of a number that counts tokens: what is shorter wraps, or rounds
+
+
 class Form(Enum):
     """What a value has an entry of."""
 
@@ -237,9 +240,10 @@ def before_the_end(b: Binding, facts: Sequence[Fact], axes: Axes) -> int | None:
     """The axis along which it asks of tokens whether they are of those seen in their row."""
     if b.op not in (greater, less):
         return None
-    place = 0 if b.op is less else 1
+    place, wide = 0 if b.op is less else 1, b.args[0].type.dtype.itemsize >= COUNT_BYTES
     tokens = axes.tokens(b.args[place].type.shape)  # of two it might be either's index
-    asks = facts[place].index == (OF_TOKEN,) and facts[1 - place].counts and len(tokens) == 1
+    counts = wide and facts[1 - place].counts and len(tokens) == 1
+    asks = counts and facts[place].index == (OF_TOKEN,)
     return tokens[0] if asks else None
 
 

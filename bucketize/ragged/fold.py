@@ -26,7 +26,7 @@ from bucketize.ops import (
     softmax,
     sub,
 )
-from bucketize.ragged.fact import LOW, Fact, Form, are_neighbours, axis_of, is_zero
+from bucketize.ragged.fact import COUNT_BYTES, LOW, Fact, Form, are_neighbours, axis_of, is_zero
 from bucketize.ragged.packer import Packer
 
 
@@ -65,7 +65,8 @@ def reduced(p: Packer, b: Binding) -> None:
 def _counts(p: Packer, b: Binding) -> bool:
     """Whether a sum over tokens, of which hidden ones add nothing, is of ones."""
     seen = p.fact(b.args[0]).seen
-    return b.op is reduce_sum and seen is not None and bool(seen == 1)
+    wide = b.out.type.dtype.itemsize >= COUNT_BYTES
+    return b.op is reduce_sum and seen is not None and bool(seen == 1) and wide
 
 
 def _check_hidden(p: Packer, b: Binding, axis: int) -> None:

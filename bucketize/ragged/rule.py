@@ -40,6 +40,7 @@ from bucketize.ops import (
 )
 from bucketize.ragged.fact import (
     BETWEEN,
+    COUNT_BYTES,
     OF_ROW,
     Fact,
     Form,
@@ -92,7 +93,8 @@ def _known(p: Packer, b: Binding) -> Fact:
         return Fact(np.ones((), bool), {axis: np.zeros((), bool)})
     seen = evaluated(b.op, b.attrs, [f.seen for f in facts])
     numbers = {k: evaluated(b.op, b.attrs, [_number(p, a, k) for a in b.args]) for k in where_}
-    counts = b.op is cast and facts[0].counts and type_.dtype.kind in "iu"
+    wide = type_.dtype.kind in "iu" and type_.dtype.itemsize >= COUNT_BYTES
+    counts = b.op is cast and facts[0].counts and wide
     return Fact(seen, {k: n for k, n in numbers.items() if n is not None}, counts=counts)
 
 

@@ -254,6 +254,12 @@ REFUSED = {
         f"u = Where(before, zero, least) {SELF} z = Add(s, u) {SOFT} }}",
         "less: int64[B, 1, 1] is of rows, bool[B, S, S] of tokens, in an order of its own",
     ),
+    "attention up to an end that wraps": (
+        ROWS + CONSTANTS + f"{{ {PLACES} m = ReduceSum<keepdims = 1>(mask, a1) "
+        "c = Cast<to = 3>(m) place = Cast<to = 3>(r) "
+        f"before = Less(place, c) {UP_TO} {SELF} z = Add(s, u) {SOFT} }}",
+        "softmax: 'mask' does not hide tokens from it: a sum over all of a row",
+    ),
     "attention up to one behind the end": (
         ROWS + CONSTANTS + f"{{ {PLACES} n1_ = ReduceSum<keepdims = 1>(mask, a1) "
         f"c = Add(n1_, i1) before = Less(r, c) {UP_TO} {SELF} z = Add(s, u) {SOFT} }}",
