@@ -17,8 +17,8 @@ from bucketize.errors import RaggedError
 SEEDS = range(int(os.environ.get("BUCKETIZE_ENCODERS", "40")))
 BROKEN = 0.2  # of encoders have a step that mixes rows, or counts what is hidden
 CONSTANTS = (
-    "<float one = {1}, float two = {2}, float low = {-10000}, float lowest = {-3e38}, "
-    "float eps = {0.001}, int64 i0 = {0}, int64 i1 = {1}, int64 i3 = {3}, "
+    "<float zero = {0}, float one = {1}, float two = {2}, float low = {-10000}, "
+    "float lowest = {-3e38}, float eps = {0.001}, int64 i0 = {0}, int64 i1 = {1}, int64 i3 = {3}, "
     "int64[1] a0 = {0}, int64[1] a1 = {1}, int64[1] a2 = {2}, int64[1] n1 = {-1}, "
     "int64[1] most = {9223372036854775807}, int64[1] past = {-9223372036854775807}, "
     "int64[4] heads = {0, 0, 2, 2}, int64[3] whole = {0, 0, 4}, "
@@ -36,6 +36,17 @@ BEGIN = (
 )
 Step = Callable[[str, str], str]
 """Of h and the name of what comes of it."""
+
+
+def up_to(ones: str, h: str, o: str) -> str:
+    """Attention of the first tokens of each row, as many as these are together."""
+    return (
+        f"{o}c = ReduceSum<keepdims = 1>({ones}, a1) {o}b = Less(r, {o}c) "
+        f"{o}l = Where({o}b, zero, low) {o}u = Unsqueeze({o}l, a1) "
+        f"{o}t = Transpose<perm = [0, 2, 1]>({h}) {o}s = MatMul({h}, {o}t) "
+        f"{o}z = Add({o}s, {o}u) {o}p = Softmax<axis = 2>({o}z) {o} = MatMul({o}p, {h}) "
+    )
+
 
 STEPS: list[Step] = [
     lambda h, o: f"{o} = Relu({h}) ",
@@ -56,6 +67,7 @@ STEPS: list[Step] = [
         f"{o}c = Where(later, lowest, {o}s) {o}z = Where(c3, {o}c, lowest) "
         f"{o}p = Softmax<axis = 2>({o}z) {o} = MatMul({o}p, {h}) "
     ),
+    lambda h, o: up_to("mask", h, o),
     lambda h, o: (
         f"{o}r = Reshape({h}, heads) {o}k = Transpose<perm = [0, 2, 3, 1]>({o}r) "
         f"{o}v = Transpose<perm = [0, 2, 1, 3]>({o}r) {o}s = MatMul({o}v, {o}k) "
@@ -96,6 +108,7 @@ WRONG: list[Step] = [
         f"{o}t = Transpose<perm = [0, 2, 1]>({h}) {o}s = MatMul({h}, {o}t) "
         f"{o}z = Sub({o}s, u) {o}p = Softmax<axis = 2>({o}z) {o} = MatMul({o}p, {h}) "
     ),
+    lambda h, o: f"{o}d = Add(mask, mask) {up_to(f'{o}d', h, o)}",
     lambda h, o: f"{o}g = Gather<axis = 0>({h}, a0) {o} = Add({h}, {o}g) ",
     lambda h, o: f"{o}n = Cast<to = 1>(n) {o} = Div({h}, {o}n) ",
     lambda h, o: f"{o}p = Softmax<axis = 1>({h}) {o} = Mul({h}, {o}p) ",
