@@ -72,7 +72,8 @@ def from_onnx(
         bounds: inclusive, by symbol: `{"N": (1, 32)}`; None as the upper one is no bound, and
             `(8, 512, 8)` are multiples of 8. They go before those that `to_onnx` left in the model;
             a symbol without any begins at 0, or at the first of 4,096 sizes that the model's
-            windows take; if none is, calls are refused by the op that does not take theirs.
+            windows take; if none is, calls are refused by the op that does not take theirs. One
+            that weights hold to a single number is that number.
         precision: of convolutions: "exact" keeps to kernels that add up the products of the
             definition.
         weights: of products where a factor is a known matrix: "bfloat16" and "int8" round it, and

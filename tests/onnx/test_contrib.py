@@ -734,7 +734,20 @@ def test_rows_by_blocks(width: int, zeros: bool) -> None:
 
 REFUSED: dict[str, tuple[Any, ...]] = {
     r"no converter for this operator": ("MurmurHash3", [given(SHOWN, "B", "S")]),
-    r"the activation 'Swish', known: Clip, Elu, ": (
+    r"the result has a scale, and no zero point that tells its dtype": (
+        "QGemm",
+        [
+            FLAT,
+            number(0.1),
+            number(3, "uint8"),
+            SQUARE,
+            number(0.02),
+            number(3, "int8"),
+            None,
+            number(0.1),
+        ],
+    ),
+    r"the activation 'Swish' of 0 numbers, known: Clip of 2, Elu, ": (
         "FusedConv",
         [IMAGE, FILTERS],
         "y",

@@ -230,9 +230,9 @@ which are assumed, and `overlap`: the usual width of panels hangs on it, and it 
 `benchmarks/replay` likes defaults best. AMD's shares of streams rest on a speed that no probe has
 measured (`ZEN5` there). `abreast` is what a Zen 3 measured, `broadcast` what a Zen 5 did with tiles
 of 14 x 1 and 8 x 1 vectors (1.2 and 1.3 of what was expected); on Intel nobody did. `third` of
-AMD is what a Zen 5 measured with weights of 1 to 16 MiB, 22 to 26 bytes in a cycle where the probe
-finds 28; the grids, whose weights come from memory, hardly tell it. Intel's is what they have for
-`far`."""
+AMD goes by what a Zen 5 takes for one row by weights of 1 to 16 MiB, all of a call counted: 20 to
+26 bytes in a cycle where the probe finds 28; the grids, whose weights come from memory, hardly tell
+it. Intel's is what they have for `far`."""
 
 
 def modelled(p: Product, schedules: Sequence[Schedule], target: Target) -> Floats:

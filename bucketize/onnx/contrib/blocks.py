@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketize.ir import Atom, Const
+from bucketize.onnx.contrib.fused import total_of
 from bucketize.onnx.convert.shape import reshaped
 from bucketize.onnx.node import MICROSOFT, Node, Unsupported, cast, converts, cut, standard
 from bucketize.ops.elementwise import arithmetic as e
@@ -40,8 +41,7 @@ def _matmul_bits(n: Node) -> Atom:
     weights = (moved * steps).reshape(rows, -1)[:, :depth]
     matrix = np.ascontiguousarray(weights.T).astype(n[0].type.dtype)
     y = standard(n, "MatMul", n[0], Const(matrix))
-    bias = n.optional(5)
-    return y if bias is None else n.emit(e.add, y, bias)
+    return total_of(n, y, n.optional(5))
 
 
 def _zeros(zeros: NDArray[Any] | None, rows: int, blocks: int, bits: int) -> NDArray[np.float32]:

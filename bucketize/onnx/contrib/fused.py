@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bucketize.ir import Atom, Const
+from bucketize.onnx.convert.linalg import scaled
 from bucketize.onnx.convert.shape import places
 from bucketize.onnx.node import MICROSOFT, Node, Unsupported, cast, converts, standard
 from bucketize.ops.elementwise import arithmetic as e
@@ -44,17 +45,16 @@ def _bias_gelu(n: Node) -> Atom:
 
 @converts("FastGelu", domain=MICROSOFT)
 def _fast_gelu(n: Node) -> Atom:
-    return standard(n, "Gelu", _sum(n, n[0], n.optional(1)), approximate="tanh")
+    return standard(n, "Gelu", total_of(n, n[0], n.optional(1)), approximate="tanh")
 
 
 @converts("QuickGelu", domain=MICROSOFT)
 def _quick_gelu(n: Node) -> Atom:
     x, alpha = n[0], n.attr("alpha", 1.702)
-    slower = x if alpha == 1 else n.emit(e.mul, x, n.like(x, alpha))
-    return n.emit(e.mul, x, n.emit(sigmoid, slower))
+    return n.emit(e.mul, x, n.emit(sigmoid, scaled(n, x, alpha)))
 
 
-def _sum(n: Node, *terms: Atom | None) -> Atom:
+def total_of(n: Node, *terms: Atom | None) -> Atom:
     """The sum of those that are not left out, in their order."""
     first, *others = (x for x in terms if x is not None)
     for other in others:
@@ -64,11 +64,14 @@ def _sum(n: Node, *terms: Atom | None) -> Atom:
 
 def _activated(n: Node, y: Atom, name: str, params: Sequence[float]) -> Atom:
     """`y` behind an activation; parameters that are left out have the standard's defaults."""
-    if name == "Clip":
+    if name == "Clip" and len(params) == 2:
         ends = (Const(np.asarray(p, y.type.dtype)) for p in params)
         return standard(n, "Clip", y, *ends)
     if name not in PARAMETERS:
-        raise Unsupported(f"the activation {name!r}, known: Clip, {', '.join(PARAMETERS)}")
+        raise Unsupported(
+            f"the activation {name!r} of {len(params)} numbers, known: Clip of 2, "
+            f"{', '.join(PARAMETERS)}"
+        )
     return standard(n, name, y, **dict(zip(PARAMETERS[name], params, strict=False)))
 
 
@@ -84,8 +87,7 @@ def _fused_matmul(n: Node) -> Atom:
         _turned(n, x, n.attr(f"trans{side}", 0), n.attr(f"transBatch{side}", 0))
         for side, x in zip("AB", (n[0], n[1]), strict=True)
     )
-    y = standard(n, "MatMul", a, b)
-    return y if alpha == 1 else n.emit(e.mul, y, n.like(y, alpha))
+    return scaled(n, standard(n, "MatMul", a, b), alpha)
 
 
 def _turned(n: Node, x: Atom, matrices: int, batches: int) -> Atom:
@@ -114,7 +116,7 @@ def _fused_conv(n: Node) -> Atom:
     """A convolution, a fourth operand added to it, an activation."""
     name, params = n.attr("activation", ""), n.attr("activation_params", ())
     y = standard(n, "Conv", n[0], n[1], n.optional(2), **taken(n))
-    y = _sum(n, y, n.optional(3))
+    y = total_of(n, y, n.optional(3))
     return _activated(n, y, name, params) if name else y
 
 
@@ -130,7 +132,7 @@ def taken(n: Node) -> dict[str, Any]:
 
 @converts("SkipLayerNormalization", domain=MICROSOFT)
 def _skip_layer_norm(n: Node) -> tuple[Atom | None, ...]:
-    total = _sum(n, n[0], n[1], n.optional(4))
+    total = total_of(n, n[0], n[1], n.optional(4))
     epsilon = n.attr("epsilon", 1e-12)
     y = standard(n, "LayerNormalization", total, n[2], n.optional(3), epsilon=epsilon)
     return y, None, None, total
@@ -138,7 +140,7 @@ def _skip_layer_norm(n: Node) -> tuple[Atom | None, ...]:
 
 @converts("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def _skip_rms_norm(n: Node) -> tuple[Atom | None, ...]:
-    total = _sum(n, n[0], n[1], n.optional(3))
+    total = total_of(n, n[0], n[1], n.optional(3))
     y = standard(n, "RMSNormalization", total, n[2], epsilon=n.attr("epsilon", 1e-12))
     return y, None, None, total
 
@@ -167,7 +169,7 @@ def embedded(
     n: Node, rows: Sequence[Atom], scale: Atom, bias: Atom, mask: Atom | None
 ) -> tuple[Atom, ...]:
     """The sum of embeddings normalised, how many words the mask shows of each text, and the sum."""
-    total, epsilon = _sum(n, *rows), n.attr("epsilon", 1e-12)
+    total, epsilon = total_of(n, *rows), n.attr("epsilon", 1e-12)
     y = standard(n, "LayerNormalization", total, scale, bias, epsilon=epsilon)
     shown = n.emit(e.equal, n[0] if mask is None else mask, Const(np.array(1, np.int32)))
     words = n.emit(reduce_sum, cast(n, shown, "int32"), axes=(1,), keepdims=False)

@@ -13,8 +13,9 @@ import numpy as np
 
 from bucketize.ir import Atom, Const
 from bucketize.onnx.contrib.attention import columns, of_past, projected
-from bucketize.onnx.contrib.fused import embedded, taken
-from bucketize.onnx.convert.quantized import integer_product
+from bucketize.onnx.contrib.fused import embedded, taken, total_of
+from bucketize.onnx.convert.linalg import scaled
+from bucketize.onnx.convert.quantized import ONE, integer_product
 from bucketize.onnx.convert.shape import places
 from bucketize.onnx.node import (
     MICROSOFT,
@@ -146,13 +147,9 @@ def _scaled_sums(n: Node, sums: Atom, *scales: Atom) -> Atom:
 
 def _one(x: Atom, what: str) -> Atom:
     """An operand of one number."""
-    if x.type.shape not in ((), (1,)):
+    if x.type.shape not in ONE:
         raise Unsupported(f"{what} is {x.type}, expected one number")
     return x
-
-
-def _plus(n: Node, y: Atom, bias: Atom | None) -> Atom:
-    return y if bias is None else n.emit(e.add, y, bias)
 
 
 @converts("MatMulIntegerToFloat", domain=MICROSOFT)
@@ -161,7 +158,7 @@ def _integer_to_float(n: Node) -> Atom:
     zero = zero and _one(zero, "the zero point of A")
     sums = integer_product(n, n[0], n[1], zero, n.optional(5))
     y = _scaled_sums(n, sums, _one(n[2], "the scale of A"), n[3])
-    return _plus(n, y, n.optional(6))
+    return total_of(n, y, n.optional(6))
 
 
 @converts("DynamicQuantizeMatMul", domain=MICROSOFT)
@@ -169,7 +166,7 @@ def _dynamic_matmul(n: Node) -> Atom:
     """A is quantised by what a run finds in it."""
     numbers, scale, zero = _ranged(n, n[0])
     sums = integer_product(n, numbers, n[1], zero, n.optional(3))
-    return _plus(n, _scaled_sums(n, sums, scale, n[2]), n.optional(4))
+    return total_of(n, _scaled_sums(n, sums, scale, n[2]), n.optional(4))
 
 
 def _ranged(n: Node, x: Atom) -> tuple[Atom, Atom, Atom]:
@@ -192,13 +189,13 @@ def _gemm(n: Node) -> Atom:
         transposed(n, n[i], (1, 0)) if n.attr(name, 0) else n[i]
         for i, name in ((0, "transA"), (3, "transB"))
     )
-    sums = _plus(
+    sums = total_of(
         n, integer_product(n, a, b, _one(n[2], "the zero point of A"), n[5]), n.optional(6)
     )
     y = _scaled_sums(n, sums, _one(n[1], "the scale of A"), n[4])
-    alpha = n.attr("alpha", 1.0)
-    y = y if alpha == 1 else n.emit(e.mul, y, n.like(y, alpha))
-    zero = n.optional(8)
+    y, zero = scaled(n, y, n.attr("alpha", 1.0)), n.optional(8)
+    if zero is None and n.optional(7) is not None:
+        raise Unsupported("the result has a scale, and no zero point that tells its dtype")
     return y if zero is None else _quantized(n, y, 7, zero.type.dtype)
 
 
@@ -212,7 +209,7 @@ def _attention(n: Node) -> tuple[Atom | None, ...]:
     def part(p: Atom, begin: int, end: int) -> Atom:
         if not all(isinstance(d, int) for d in p.type.shape):
             raise Untold(f"how many {p.type} are, one or one for each column, is not known")
-        return p if p.type.shape in ((), (1,)) else columns(n, p, begin, end)
+        return p if p.type.shape in ONE else columns(n, p, begin, end)
 
     def product(begin: int, end: int) -> Atom:
         zero = w_zero and part(w_zero, begin, end)

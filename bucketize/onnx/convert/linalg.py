@@ -58,9 +58,9 @@ def _gemm(n: Node) -> Atom:
         n[0].type.dtype,
     )
     wider = dtype.name if holds(dtype, alpha, beta) else "float64"
-    out = _scaled(n, cast(n, _product(n, a, b), wider), alpha)
+    out = scaled(n, cast(n, _product(n, a, b), wider), alpha)
     if c is not None and beta != 0:
-        out = n.emit(add, out, _scaled(n, cast(n, c, wider), beta))
+        out = n.emit(add, out, scaled(n, cast(n, c, wider), beta))
     return cast(n, out, dtype.name)
 
 
@@ -68,7 +68,8 @@ def _turned(n: Node, x: Atom, turned: int) -> Atom:
     return transposed(n, x, (1, 0)) if turned else x
 
 
-def _scaled(n: Node, x: Atom, factor: float) -> Atom:
+def scaled(n: Node, x: Atom, factor: float) -> Atom:
+    """`x` times a number, itself if that is 1."""
     return x if factor == 1 else n.emit(mul, x, n.like(x, factor))
 
 
